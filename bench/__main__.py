@@ -1,7 +1,7 @@
 """`make bench`: every `bench()` of the bench_*.py files beside this one, as one table.
 
-Each returns rows (what, value, unit). Speeds of different machines do not compare: look at the ratios, which are
-against a named reference in the same run.
+Each returns rows (what, value, unit). Speeds of different machines do not compare: look at the
+ratios, which are against a named reference in the same run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The agent beside an unmodified program: the time from connect to the switch's entry, and the agent's processor time.
+"""The agent beside an unmodified program: the time from connect to the switch's entry, and the
+agent's processor time.
 
-The reference of the times is the agent without eBPF in the same run. Needs root. `python -m bench agent`.
+The reference of the times is the agent without eBPF in the same run. Needs root. `python -m bench
+agent`.
 """
 
 from __future__ import annotations
@@ -50,25 +52,50 @@ def bench() -> list[tuple[str, float, str]]:
         times_s = sorted(seen["connect_s"])
         # The first rows of both kinds can be compared with each other.
         rows += [
-            (f"{kind}: connect to entry, p50 of {CONNECTS}", 1000 * statistics.median(times_s), "ms"),
-            (f"{kind}: connect to entry, p99 of {CONNECTS}", 1000 * times_s[-1 - len(times_s) // 100], "ms"),
-            (f"{kind}: agent's processor time for a connect and a close", 1000 * seen["cpu_per_connect_s"], "ms"),
-            (f"{kind}: {MANY} connections at once, until all have their entries", seen["many_s"], "s"),
-            (f"{kind}: agent with {MANY} open connections, share of a processor", 100 * seen["idle_share"], "%"),
+            (
+                f"{kind}: connect to entry, p50 of {CONNECTS}",
+                1000 * statistics.median(times_s),
+                "ms",
+            ),
+            (
+                f"{kind}: connect to entry, p99 of {CONNECTS}",
+                1000 * times_s[-1 - len(times_s) // 100],
+                "ms",
+            ),
+            (
+                f"{kind}: agent's processor time for a connect and a close",
+                1000 * seen["cpu_per_connect_s"],
+                "ms",
+            ),
+            (
+                f"{kind}: {MANY} connections at once, until all have their entries",
+                seen["many_s"],
+                "s",
+            ),
+            (
+                f"{kind}: agent with {MANY} open connections, share of a processor",
+                100 * seen["idle_share"],
+                "%",
+            ),
             (f"{kind}: agent with {MANY} open connections, memory", seen["memory_mb"], "MB"),
         ]
     return rows
 
 
 def program_rows() -> list[tuple[str, float, str]]:
-    """Return what the program in the kernel costs on loopback, beside the same without it: the best of all rounds."""
+    """Return what the program in the kernel costs on loopback, beside the same without it: the best
+    of all rounds.
+    """
     from echelon_torch.agent import cgroups
     from echelon_torch.agent.program import KernelProgram
 
     times: dict[bool, list[list[float]]] = {False: [], True: []}
     for _ in range(ROUNDS):
         for attached in times:
-            with cgroups.JobGroup("bench") as made, KernelProgram(made.path) if attached else nullcontext():
+            with (
+                cgroups.JobGroup("bench") as made,
+                KernelProgram(made.path) if attached else nullcontext(),
+            ):
                 group = made.path
                 done = subprocess.run(
                     [
@@ -107,7 +134,9 @@ def measured(options: list[str]) -> dict[str, Any]:
     )
     if done.returncode:
         raise SystemExit(f"bench agent: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
-    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if '"connect_s"' in line))
+    found: dict[str, Any] = json.loads(
+        next(line for line in done.stdout.splitlines() if '"connect_s"' in line)
+    )
     return found
 
 
@@ -155,4 +184,8 @@ def main() -> int:
 if __name__ == "__main__":
     from echelon_lab.hosts import sandbox
 
-    sys.exit(main() if sandbox.inside() else sandbox.run_inside([sys.executable, __file__, *sys.argv[1:]]))
+    sys.exit(
+        main()
+        if sandbox.inside()
+        else sandbox.run_inside([sys.executable, __file__, *sys.argv[1:]])
+    )

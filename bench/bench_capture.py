@@ -1,6 +1,8 @@
-"""The cost of capturing: iterations of a DDP job of two ranks with the observer, against the same without it.
+"""The cost of capturing: iterations of a DDP job of two ranks with the observer, against the same
+without it.
 
-The profiler of PyTorch with its execution trace is the third arm, since it could have recorded the same.
+The profiler of PyTorch with its execution trace is the third arm, since it could have recorded the
+same.
 """
 
 from __future__ import annotations
@@ -36,10 +38,27 @@ def bench() -> list[tuple[str, float, str]]:
         check=True,
     )
     times: dict[str, list[tuple[float, float]]] = json.loads(done.stdout.splitlines()[-1])
-    rows = [("an iteration of DDP, nothing observed", statistics.median(wall for wall, _ in times["none"]) * 1e3, "ms")]
-    for arm, name in (("observer", "echelon capture"), ("profiler", "PyTorch's profiler and execution trace")):
+    rows = [
+        (
+            "an iteration of DDP, nothing observed",
+            statistics.median(wall for wall, _ in times["none"]) * 1e3,
+            "ms",
+        )
+    ]
+    for arm, name in (
+        ("observer", "echelon capture"),
+        ("profiler", "PyTorch's profiler and execution trace"),
+    ):
         for at, kind in enumerate(("time", "processor time")):
             # Neighbours in time, so that what else the machine does changes both.
-            ratios = [one[at] / other[at] for one, other in zip(times[arm], times["none"], strict=True)]
-            rows.append((f"{kind} of an iteration with {name}, against that", statistics.median(ratios), "times"))
+            ratios = [
+                one[at] / other[at] for one, other in zip(times[arm], times["none"], strict=True)
+            ]
+            rows.append(
+                (
+                    f"{kind} of an iteration with {name}, against that",
+                    statistics.median(ratios),
+                    "times",
+                )
+            )
     return rows

@@ -1,9 +1,10 @@
-"""The time from `POST /jobs` to the first plan and to the plan that simulation chooses: the real daemon and 32
-softswitches in 4 processes.
+"""The time from `POST /jobs` to the first plan and to the plan that simulation chooses: the real
+daemon and 32 softswitches in 4 processes.
 
-`python -m bench.bench_chosen JOBS ... [--rounds N]` takes the jobs of `hour`, in groups of four that
-share hosts. One job more joins a group in each round, and leaves it when the plan of the group is chosen. Beside the
-times: how late the daemon's event loop is, what its processes take, and how many entries the chosen plan changes.
+`python -m bench.bench_chosen JOBS ... [--rounds N]` takes the jobs of `hour`, in groups of four
+that share hosts. One job more joins a group in each round, and leaves it when the plan of the group
+is chosen. Beside the times: how late the daemon's event loop is, what its processes take, and how
+many entries the chosen plan changes.
 """
 
 from __future__ import annotations
@@ -51,11 +52,17 @@ def measured(jobs: int, rounds: int) -> Iterator[Row]:
         began_s = time.monotonic()
         with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
             _await_choices(client)
-            yield f"{jobs} jobs in groups of {GROUP}: start until all plans are chosen", time.monotonic() - began_s, "s"
+            yield (
+                f"{jobs} jobs in groups of {GROUP}: start until all plans are chosen",
+                time.monotonic() - began_s,
+                "s",
+            )
             first_s = time.monotonic()
             yield from _rounds(client, daemon.pid, jobs, rounds)
         daemon.terminate()
-        late_ms = [1e3 * late_s for at_s, late_s in json.loads(daemon.lag.read_text()) if at_s > first_s]
+        late_ms = [
+            1e3 * late_s for at_s, late_s in json.loads(daemon.lag.read_text()) if at_s > first_s
+        ]
         centiles = statistics.quantiles(late_ms, n=100, method="inclusive")
         yield "  event loop late meanwhile, p50", centiles[49], "ms"
         yield "  the same, p99", centiles[98], "ms"
@@ -66,7 +73,10 @@ def _rounds(client: Client, pid: int, jobs: int, rounds: int) -> Iterator[Row]:
     first_ms, chosen_ms, changed = [], [], []
     before_s = _processor_s(pid)
     for number in range(rounds):
-        spec = {**grouped(jobs * (number + 1) + number % jobs, "new"), "workers": grouped(number % jobs)["workers"]}
+        spec = {
+            **grouped(jobs * (number + 1) + number % jobs, "new"),
+            "workers": grouped(number % jobs)["workers"],
+        }
         began_s = time.perf_counter()
         client.register_job(spec)
         done = client.job("new", wait_s=PATIENCE_S)
@@ -80,19 +90,34 @@ def _rounds(client: Client, pid: int, jobs: int, rounds: int) -> Iterator[Row]:
             changed.append(more)
         client.remove_job("new")
         _await_choices(client)
-    for what, took_ms in (("first plan on all switches", first_ms), ("chosen plan on all switches", chosen_ms)):
+    for what, took_ms in (
+        ("first plan on all switches", first_ms),
+        ("chosen plan on all switches", chosen_ms),
+    ):
         centiles = statistics.quantiles(took_ms, n=100, method="inclusive")
         yield f"  one job more: acceptance to {what}, p50", centiles[49], "ms"
         yield "  the same, p99", centiles[98], "ms"
     yield f"  {rounds} rounds: chosen plans that differ", len(changed), ""
-    yield "  entries that such a plan changes, on 32 switches, median", statistics.median(changed or [0]), ""
+    yield (
+        "  entries that such a plan changes, on 32 switches, median",
+        statistics.median(changed or [0]),
+        "",
+    )
     yield "  the same, most", max(changed, default=0), ""
-    yield "  processor time a round, all processes of the daemon", (_processor_s(pid) - before_s) / rounds, "s"
+    yield (
+        "  processor time a round, all processes of the daemon",
+        (_processor_s(pid) - before_s) / rounds,
+        "s",
+    )
 
 
 def _await_choices(client: Client) -> None:
     give_up_at = time.monotonic() + CHOSEN_S
-    while not (status := client.status()).settled or status.searching or set(status.switches) != {"ready"}:
+    while (
+        not (status := client.status()).settled
+        or status.searching
+        or set(status.switches) != {"ready"}
+    ):
         assert time.monotonic() < give_up_at
         time.sleep(POLL_S)
 
@@ -105,9 +130,14 @@ def _written(client: Client) -> int:
 def _processor_s(pid: int) -> float:
     """Return the seconds of a processor that a process and its children have taken."""
     children = [
-        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+        int(child)
+        for path in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in path.read_text().split()
     ]
-    fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11:15] for one in (pid, *children)]
+    fields = [
+        Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11:15]
+        for one in (pid, *children)
+    ]
     return sum(sum(map(int, of_one)) for of_one in fields) / os.sysconf("SC_CLK_TCK")
 
 

@@ -1,7 +1,8 @@
-"""What tcc costs: the time of each library in C as tcc compiles it, over that as the system's compiler does.
+"""What tcc costs: the time of each library in C as tcc compiles it, over that as the system's
+compiler does.
 
-Times are the processor's, so that other work on the machine falsifies less: the least of some rounds, in which the
-compilers take turns, each in a process of its own.
+Times are the processor's, so that other work on the machine falsifies less: the least of some
+rounds, in which the compilers take turns, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def fluid() -> float:
     from bench_fluid import jobs_of, leaf_spine, measure
 
     measure("fair", leaf_spine(64), jobs_of(8, 64))
-    return min(measure(policy, leaf_spine(128), jobs_of(20, 128)).run_s for policy in ("fair", "fair"))
+    return min(
+        measure(policy, leaf_spine(128), jobs_of(20, 128)).run_s for policy in ("fair", "fair")
+    )
 
 
 def switch() -> float:
@@ -79,7 +82,9 @@ def traffic_manager() -> float:
 
     source, declared = c_source("fabric", "fabric.h")
     text = f'#include "tm.c"\n{_DRIVER}'
-    loaded = load(CSource("queueing", text, source.includes), f"{declared}\nuint64_t queue(uint64_t count);")
+    loaded = load(
+        CSource("queueing", text, source.includes), f"{declared}\nuint64_t queue(uint64_t count);"
+    )
     assert loaded is not None
     begin = time.process_time()
     left = loaded.library.queue(PACKETS)
@@ -89,7 +94,9 @@ def traffic_manager() -> float:
 
 
 def fabric() -> float:
-    """Return the seconds that some iterations on packets take: fabric, hosts, switches and queues in virtual time."""
+    """Return the seconds that some iterations on packets take: fabric, hosts, switches and queues
+    in virtual time.
+    """
     from echelon.planning.policies import make_policy
     from echelon_lab.scenarios.scenario import load_scenario
     from echelon_lab.virtual.run import run
@@ -127,8 +134,13 @@ def bench() -> list[tuple[str, float, str]]:
     for _ in range(ROUNDS):
         for path, found in times.items():
             found.append(_measured(path))
-    system, tcc = ({part: min(one[part] for one in found) for part in PARTS} for found in times.values())
-    return [(f"{part}, tcc / the system's compiler", tcc[part] / system[part], "times the time") for part in PARTS]
+    system, tcc = (
+        {part: min(one[part] for one in found) for part in PARTS} for found in times.values()
+    )
+    return [
+        (f"{part}, tcc / the system's compiler", tcc[part] / system[part], "times the time")
+        for part in PARTS
+    ]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Crux beside brute force, as its paper measures it: 97.69, 97.24 and 97.12 % for paths, order and levels.
+"""Crux beside brute force, as its paper measures it: 97.69, 97.24 and 97.12 % for paths, order and
+levels.
 
-All 1,500 cases: `python -m bench.bench_crux 1500 [path|priority|compression|together]`. A case takes a
-tenth of a second for order and levels, and half a second for paths and for all together.
+All 1,500 cases: `python -m bench.bench_crux 1500 [path|priority|compression|together]`. A case
+takes a tenth of a second for order and levels, and half a second for paths and for all together.
 """
 
 from __future__ import annotations
@@ -29,5 +30,7 @@ def bench() -> list[tuple[str, float, str]]:
 
 if __name__ == "__main__":
     for mechanism in sys.argv[2:] or MECHANISMS:
-        for what, value, unit in measure(mechanism, int(sys.argv[1]) if len(sys.argv) > 1 else CASES):
+        for what, value, unit in measure(
+            mechanism, int(sys.argv[1]) if len(sys.argv) > 1 else CASES
+        ):
             print(f"{what}: {value:.2f} {unit}", flush=True)

@@ -1,8 +1,8 @@
-"""softswitch's two engines, C and the interpreter in Python: packets through `process` per second of one core, and how
-long C takes to be there.
+"""softswitch's two engines, C and the interpreter in Python: packets through `process` per second
+of one core, and how long C takes to be there.
 
-Times are processor time, of compilers too, so that other work on the machine falsifies less, but for a push, which is
-timed by the clock as well."""
+Times are processor time, of compilers too, so that other work on the machine falsifies less, but
+for a push, which is timed by the clock as well."""
 
 from __future__ import annotations
 
@@ -40,21 +40,31 @@ HEADERS = 14 + 20
 
 
 def _routed(switch: Switch) -> None:
-    """Fill the bench's router: routes of three lengths and a default, 16 next hops behind one port."""
+    """Fill the bench's router: routes of three lengths and a default, 16 next hops behind one
+    port.
+    """
     tables = switch.tables
     tables["RouterEgress.source_mac"].insert((1,), 0, "RouterEgress.set_source", [0x020000000100])
     for hop in range(HOPS):
-        tables["RouterIngress.next_hop"].insert((hop,), 0, "RouterIngress.send", [1, 0x020000000200 + hop])
+        tables["RouterIngress.next_hop"].insert(
+            (hop,), 0, "RouterIngress.send", [1, 0x020000000200 + hop]
+        )
     routes = [
-        (10 << 24 | i << 16 | rest, length) for i in range(64) for rest, length in ((0, 16), (256, 24), (513, 32))
+        (10 << 24 | i << 16 | rest, length)
+        for i in range(64)
+        for rest, length in ((0, 16), (256, 24), (513, 32))
     ]
     for number, route in enumerate([*routes, (0, 0)]):
-        tables["RouterIngress.ipv4_lpm"].insert((route,), 0, "RouterIngress.set_next_hop", [number % HOPS])
+        tables["RouterIngress.ipv4_lpm"].insert(
+            (route,), 0, "RouterIngress.set_next_hop", [number % HOPS]
+        )
 
 
 def _router_frames(size: int) -> list[bytes]:
     rest = bytes(size - HEADERS)
-    return [ipv4(0x0A000001, 10 << 24 | i % 64 << 16 | i % 4 << 8 | 1, 17, rest) for i in range(256)]
+    return [
+        ipv4(0x0A000001, 10 << 24 | i % 64 << 16 | i % 4 << 8 | 1, 17, rest) for i in range(256)
+    ]
 
 
 def job_frames(size: int) -> list[bytes]:
@@ -63,7 +73,9 @@ def job_frames(size: int) -> list[bytes]:
     return [ipv4(0x0A000001, 0x0A000002, 17, each, tos=2) for each in shims]
 
 
-def _workloads() -> Iterator[tuple[str, bytes, Callable[[Switch], None], Callable[[int], list[bytes]]]]:
+def _workloads() -> Iterator[
+    tuple[str, bytes, Callable[[Switch], None], Callable[[int], list[bytes]]]
+]:
     router = Path(__file__).parent / "programs" / "router.json"
     yield "router", router.read_bytes(), _routed, _router_frames
     yield "our program", program().binary.read_bytes(), configure, job_frames
@@ -104,7 +116,8 @@ def inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
     native: Any = switch.native
     memory = native.memory
     run = driver.ffi.cast(
-        "void *", int(memory.ffi.cast("uintptr_t", memory.ffi.addressof(memory.library, "ss_process")))
+        "void *",
+        int(memory.ffi.cast("uintptr_t", memory.ffi.addressof(memory.library, "ss_process"))),
     )
     handle = driver.ffi.cast("void *", int(memory.ffi.cast("uintptr_t", memory.switch)))
     found = []
@@ -117,14 +130,21 @@ def inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
 
 def bench() -> list[tuple[str, float, str]]:
     rows = list(_pushed())
-    driver = load(CSource("repeat", DRIVER), "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);")
+    driver = load(
+        CSource("repeat", DRIVER),
+        "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);",
+    )
     assert driver is not None
     for name, source, fill, frames_of in _workloads():
         loaded, native = load_program(source, name), {}
         for compiler in compilers():
             native[compiler.name], cold_s, warm_s = _started(source, compiler)
             rows += [
-                (f"{name}: JSON to the first packet, {compiler.name}", cold_s * 1e3, "ms of processor"),
+                (
+                    f"{name}: JSON to the first packet, {compiler.name}",
+                    cold_s * 1e3,
+                    "ms of processor",
+                ),
                 (f"{name}: the same with the cache", warm_s * 1e3, "ms of processor"),
             ]
         for size in SIZES:
@@ -164,7 +184,9 @@ def _empty_cache() -> Iterator[None]:
 
 
 def _started(source: bytes, compiler: Compiler) -> tuple[NativeProgram, float, float]:
-    """Return a program's C, and the seconds until a switch takes packets, without and with a cache."""
+    """Return a program's C, and the seconds until a switch takes packets, without and with a
+    cache.
+    """
     seconds = []
     with _empty_cache():
         for _ in range(2):
@@ -180,7 +202,9 @@ def _started(source: bytes, compiler: Compiler) -> tuple[NativeProgram, float, f
 
 
 def _pushed() -> Iterator[tuple[str, float, str]]:
-    """Yield how long a controller's push of our program takes until a packet has passed, with all compilers there."""
+    """Yield how long a controller's push of our program takes until a packet has passed, with all
+    compilers there.
+    """
     p4info = text_format.Parse(program().p4info.read_text(), p4i.P4Info())
     claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=1))
     times: dict[str, list[tuple[float, float]]] = {}
@@ -198,7 +222,9 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
                 load_kept.cache_clear()
                 choice = Choice("native")
                 device = Device(engines=choice)
-                device.open_stream(lambda _: None, lambda _: None).receive(p4r.StreamMessageRequest(arbitration=claim))
+                device.open_stream(lambda _: None, lambda _: None).receive(
+                    p4r.StreamMessageRequest(arbitration=claim)
+                )
                 begin, used = time.perf_counter(), _used_s()
                 device.set_pipeline(push)
                 assert device.switch is not None
@@ -211,5 +237,11 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
                     (time.perf_counter() - begin, _used_s() - used)
                 )
     for name, found in times.items():
-        for kind, values in zip(("of the clock", "of processor"), zip(*found, strict=True), strict=True):
-            yield f"our program, push to the first packet, {name}", statistics.median(values) * 1e3, f"ms {kind}"
+        for kind, values in zip(
+            ("of the clock", "of processor"), zip(*found, strict=True), strict=True
+        ):
+            yield (
+                f"our program, push to the first packet, {name}",
+                statistics.median(values) * 1e3,
+                f"ms {kind}",
+            )

@@ -1,10 +1,11 @@
 """The speed of the fluid engines: jobs on a leaf-spine fabric, in C and in Python.
 
-`python -m bench fluid` prints, for every policy, the milliseconds of an event (a moment at which rates
-are set) of 8 jobs on 64 hosts, and how many times as long the engine in Python takes. `python -m
-bench.bench_fluid [HOSTS:JOBS ...] [POLICY ...]` prints how that grows: milliseconds of an event, flows
-under way and memory for more and more hosts and jobs, and the exponent k of the best fit time of an event = c (n log
-n)^k, n flows under way. Memory is the most that the process had until then: name one policy to see its own.
+`python -m bench fluid` prints, for every policy, the milliseconds of an event (a moment at which
+rates are set) of 8 jobs on 64 hosts, and how many times as long the engine in Python takes. `python
+-m bench.bench_fluid [HOSTS:JOBS ...] [POLICY ...]` prints how that grows: milliseconds of an event,
+flows under way and memory for more and more hosts and jobs, and the exponent k of the best fit time
+of an event = c (n log n)^k, n flows under way. Memory is the most that the process had until then:
+name one policy to see its own.
 
 Times are the processor's, so that they mean the same on a machine that has other work.
 """
@@ -46,7 +47,12 @@ def leaf_spine(hosts: int) -> Fabric:
     names = [f"h{i}" for i in range(hosts)]
     delay_s = Fraction(1, 10**6)
     cables = [
-        CableLink(LinkEnd(host, 0), LinkEnd(leaves[i // HOSTS_PER_LEAF], i % HOSTS_PER_LEAF + 1), RATE_BPS, delay_s)
+        CableLink(
+            LinkEnd(host, 0),
+            LinkEnd(leaves[i // HOSTS_PER_LEAF], i % HOSTS_PER_LEAF + 1),
+            RATE_BPS,
+            delay_s,
+        )
         for i, host in enumerate(names)
     ]
     cables += [
@@ -66,7 +72,9 @@ def leaf_spine(hosts: int) -> Fabric:
 
 
 def jobs_of(count: int, hosts: int, seed: int = 1) -> list[Job]:
-    """Return rings of 4 to 12 workers and pipelines of 4 to 8 stages in turn, on hosts that may serve several."""
+    """Return rings of 4 to 12 workers and pipelines of 4 to 8 stages in turn, on hosts that may
+    serve several.
+    """
     rng = Random(seed)
     return [_job(f"job{number}", number % 2 == 0, hosts, rng) for number in range(count)]
 
@@ -75,7 +83,9 @@ def _job(name: str, is_ring: bool, hosts: int, rng: Random) -> Job:
     start_s = Fraction(rng.randrange(1000), 10_000)
     if is_ring:
         workers = [f"h{i}" for i in rng.sample(range(hosts), rng.randint(4, 12))]
-        graph = all_reduce(workers, Fraction(rng.randint(50, 200), 1000), rng.randint(50, 150) * 10**6)
+        graph = all_reduce(
+            workers, Fraction(rng.randint(50, 200), 1000), rng.randint(50, 150) * 10**6
+        )
     else:
         workers = [f"h{i}" for i in rng.sample(range(hosts), rng.randint(4, 8))]
         hops = len(workers) - 1
@@ -88,7 +98,9 @@ def _job(name: str, is_ring: bool, hosts: int, rng: Random) -> Job:
 
 @dataclass(slots=True)
 class Measured:
-    """One run: processor seconds, how often rates were set, and the mean number of flows under way."""
+    """One run: processor seconds, how often rates were set, and the mean number of flows under
+    way.
+    """
 
     run_s: float
     events: int
@@ -121,7 +133,9 @@ def measure_in_python(policy: str, fabric: Fabric, jobs: Sequence[Job]) -> Measu
 
 
 def exponent(points: Sequence[Measured]) -> float:
-    """Return k of the least-squares line of log(time of an event) over log(n log n), n flows under way."""
+    """Return k of the least-squares line of log(time of an event) over log(n log n), n flows under
+    way.
+    """
     x = [math.log(point.flows * math.log(point.flows)) for point in points]
     y = [math.log(point.event_ms) for point in points]
     mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
@@ -157,7 +171,18 @@ def main() -> None:
     words = [word.partition(":") for word in sys.argv[1:]]
     sizes = [(int(hosts), int(jobs)) for hosts, colon, jobs in words if colon] or SIZES
     policies = [name for name, colon, _ in words if not colon] or policy_names()
-    heads = ("policy", "hosts", "jobs", "flows under way", "events", "ms an event", "peak MB", "k", "Python / C", "MB")
+    heads = (
+        "policy",
+        "hosts",
+        "jobs",
+        "flows under way",
+        "events",
+        "ms an event",
+        "peak MB",
+        "k",
+        "Python / C",
+        "MB",
+    )
     table = Table(*heads)
     warm_up()
     for name in policies:
@@ -169,7 +194,10 @@ def main() -> None:
             cells = [f"{of.flows:.0f}", f"{of.events:,}", f"{of.event_ms:.2f}", _peak_mb()]
             cells.append(f"{exponent(points):.2f}" if len(points) > 1 else "")
             if count <= MOST_JOBS_IN_PYTHON:
-                cells += [f"{measure_in_python(name, fabric, jobs).run_s / of.run_s:.1f}", _peak_mb()]
+                cells += [
+                    f"{measure_in_python(name, fabric, jobs).run_s / of.run_s:.1f}",
+                    _peak_mb(),
+                ]
             table.add_row(name, f"{hosts:,}", f"{count}", *cells)
             print(name, hosts, count, *cells, file=sys.stderr, flush=True)
     Console().print(table)

@@ -19,7 +19,9 @@ ROUNDS = 7
 
 
 def configured() -> tuple[Switch, Twin]:
-    """Return a switch and a twin with 64 deadline-ranked flows of 8 jobs, as `echelon` would install them."""
+    """Return a switch and a twin with 64 deadline-ranked flows of 8 jobs, as `echelon` would
+    install them.
+    """
     loaded = load_program(program().binary.read_bytes())
     native = Choice()(loaded)
     if native is not None:
@@ -39,9 +41,13 @@ def configure(switch: Switch) -> Twin:
             (job + 1, index), 0, ingress + "classifier.set_flow", [flow]
         )
         due_us = index * 1000
-        twin.flow[flow] = Rank(DEADLINE, 2, MACS[2], echelonflow=job, profile=job, offset_us=due_us, due_us=due_us)
+        twin.flow[flow] = Rank(
+            DEADLINE, 2, MACS[2], echelonflow=job, profile=job, offset_us=due_us, due_us=due_us
+        )
         mac = int.from_bytes(MACS[2], "big")
-        switch.tables[ingress + "flow.flow"].insert((flow,), 0, "deadline", [2, mac, job, job, due_us, due_us, 63])
+        switch.tables[ingress + "flow.flow"].insert(
+            (flow,), 0, "deadline", [2, mac, job, job, due_us, due_us, 63]
+        )
     for job in range(8):
         step = 1000 * (job + 1)
         lows = [0, *((1 << 31) - k * step + 1 for k in range(7, 0, -1))]
@@ -53,7 +59,9 @@ def configure(switch: Switch) -> Twin:
             )
     for queue in range(8):
         twin.dscp[queue] = queue << 3
-        switch.tables[ingress + "marking.queue_to_dscp"].insert((queue,), 0, ingress + "marking.set_dscp", [queue << 3])
+        switch.tables[ingress + "marking.queue_to_dscp"].insert(
+            (queue,), 0, ingress + "marking.set_dscp", [queue << 3]
+        )
         twin.ecn_threshold[2, queue] = 64
         switch.tables["EchelonEgress.queue_depth.ecn_threshold"].insert(
             (2, queue), 0, "EchelonEgress.queue_depth.mark_from", [64]
@@ -63,7 +71,10 @@ def configure(switch: Switch) -> Twin:
 
 def traffic() -> list[bytes]:
     payload = bytes(1196)
-    shims = (shim(i % 8 + 1, i // 8 % 8, i // 5000 % 256, 10**6 - i, payload=payload) for i in range(PACKETS))
+    shims = (
+        shim(i % 8 + 1, i // 8 % 8, i // 5000 % 256, 10**6 - i, payload=payload)
+        for i in range(PACKETS)
+    )
     return [ipv4(0x0A000001, 0x0A000002, 17, each, tos=2) for each in shims]
 
 

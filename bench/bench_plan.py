@@ -1,8 +1,10 @@
-"""The time of a plan and of its lowering, for 10 to 1,000 jobs of 10 to 1,000 flows on a fabric of 1,024 hosts.
+"""The time of a plan and of its lowering, for 10 to 1,000 jobs of 10 to 1,000 flows on a fabric of
+1,024 hosts.
 
-`python -m bench.bench_plan` prints the whole curve for every policy, and the exponent k of the best fit
-time = c (n log n)^k over flows n; one column is the first plan, the next the plan after one job has come. What a switch
-holds without jobs is lowered before, and is not in these times. `make bench` measures the point of 100 jobs only.
+`python -m bench.bench_plan` prints the whole curve for every policy, and the exponent k of the best
+fit time = c (n log n)^k over flows n; one column is the first plan, the next the plan after one job
+has come. What a switch holds without jobs is lowered before, and is not in these times. `make
+bench` measures the point of 100 jobs only.
 
 Times are the processor's, so that they mean the same on a machine that has other work.
 """
@@ -41,7 +43,10 @@ FEWEST_FLOWS, MOST_FLOWS = 10, 1000
 
 def leaf_spine() -> Fabric:
     """Return a fabric of 64 leaves of 16 hosts each, and 16 spines."""
-    leaves, spines = [f"l{i}" for i in range(HOSTS // HOSTS_PER_LEAF)], [f"s{i}" for i in range(SPINES)]
+    leaves, spines = (
+        [f"l{i}" for i in range(HOSTS // HOSTS_PER_LEAF)],
+        [f"s{i}" for i in range(SPINES)],
+    )
     hosts = [f"h{i}" for i in range(HOSTS)]
     cables = [
         CableLink(
@@ -53,7 +58,12 @@ def leaf_spine() -> Fabric:
         for i, host in enumerate(hosts)
     ]
     cables += [
-        CableLink(LinkEnd(leaf, HOSTS_PER_LEAF + j + 1), LinkEnd(spine, i + 1), RATE_BPS, Fraction(1, 10**6))
+        CableLink(
+            LinkEnd(leaf, HOSTS_PER_LEAF + j + 1),
+            LinkEnd(spine, i + 1),
+            RATE_BPS,
+            Fraction(1, 10**6),
+        )
         for i, leaf in enumerate(leaves)
         for j, spine in enumerate(spines)
     ]
@@ -69,7 +79,9 @@ def leaf_spine() -> Fabric:
 
 
 def jobs_of(count: int, seed: int = 1) -> list[Job]:
-    """Return jobs of 10 to 1,000 flows, evenly by the logarithm; rings and pipelines in turn, on hosts in a row."""
+    """Return jobs of 10 to 1,000 flows, evenly by the logarithm; rings and pipelines in turn, on
+    hosts in a row.
+    """
     rng = Random(seed)
     return [_job(f"job{number}", number % 2 == 0, rng) for number in range(count)]
 
@@ -80,14 +92,22 @@ def _job(name: str, is_ring: bool, rng: Random) -> Job:
     if is_ring:
         n = max(3, round((1 + math.sqrt(1 + 2 * flows)) / 2))  # 2 n (n - 1) flows
         workers = [f"h{(first + i) % HOSTS}" for i in range(n)]
-        graph = all_reduce(workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6)
+        graph = all_reduce(
+            workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6
+        )
     else:
         stages = rng.randint(2, 16)
         micro_batches = max(2, round(flows / (2 * (stages - 1))))
         workers = [f"h{(first + i) % HOSTS}" for i in range(stages)]
         forward = Fraction(rng.randint(5, 50), 1000)
         size = rng.randint(1, 50) * 10**6
-        graph = gpipe(workers, micro_batches, [forward] * stages, [size] * (stages - 1), [2 * forward] * stages)
+        graph = gpipe(
+            workers,
+            micro_batches,
+            [forward] * stages,
+            [size] * (stages - 1),
+            [2 * forward] * stages,
+        )
     return Job(name, *graph)
 
 
@@ -111,12 +131,17 @@ class Rig:
 
     def __init__(self) -> None:
         self.fabric = leaf_spine()
-        # A real switch has 16,384 flow identifiers; the largest points put more than that through a spine.
-        able = replace(softswitch(), max_flows=1 << 20, max_echelonflows=1 << 20, max_profiles=1 << 20)
+        # A real switch has 16,384 flow identifiers; the largest points put more than that through a
+        # spine.
+        able = replace(
+            softswitch(), max_flows=1 << 20, max_echelonflows=1 << 20, max_profiles=1 << 20
+        )
         self.lowering = Lowering(self.fabric, dict.fromkeys(self.fabric.switches, able))
         self.version = 0
 
-    def lower(self, plan: Plan, identities: Mapping[str, Mapping[str, Identity]]) -> Mapping[str, Intent]:
+    def lower(
+        self, plan: Plan, identities: Mapping[str, Mapping[str, Identity]]
+    ) -> Mapping[str, Intent]:
         self.version += 1
         return self.lowering.lower(plan, identities, version=self.version)
 
@@ -128,7 +153,10 @@ class Rig:
 
     def measure(self, policy: Policy, jobs: Sequence[Job], more: Job) -> Point:
         identities: dict[str, Mapping[str, Identity]] = {
-            job.name: {flow.name: ShimIdentity(number & 0xFFFF, index) for index, flow in enumerate(job.flows)}
+            job.name: {
+                flow.name: ShimIdentity(number & 0xFFFF, index)
+                for index, flow in enumerate(job.flows)
+            }
             for number, job in enumerate((*jobs, more), start=1)
         }
         self.clear(policy)
@@ -137,7 +165,12 @@ class Rig:
         after, change_s = _timed(lambda: policy.plan([*jobs, more], self.fabric))
         intents, lower_change_s = _timed(lambda: self.lower(after, identities))
         known = {id(part) for intent in before.values() for part in intent.parts}
-        written = sum(len(p.entries) for intent in intents.values() for p in intent.parts if id(p) not in known)
+        written = sum(
+            len(p.entries)
+            for intent in intents.values()
+            for p in intent.parts
+            if id(p) not in known
+        )
         self.clear(policy)
         return Point(len(jobs), len(plan.flows), plan_s, lower_s, change_s, lower_change_s, written)
 
@@ -175,8 +208,20 @@ def main() -> None:
     from rich.table import Table
 
     counts = [int(word) for word in sys.argv[1:]] or [10, 100, 1000]
-    table = Table("policy", "jobs", "flows", "plan", "1 more", "lowering", "1 more", "entries", title="milliseconds")
-    fitted = Table("policy", "k of the plan", "k of its lowering", title="time = c (n log n)^k, n flows")
+    table = Table(
+        "policy",
+        "jobs",
+        "flows",
+        "plan",
+        "1 more",
+        "lowering",
+        "1 more",
+        "entries",
+        title="milliseconds",
+    )
+    fitted = Table(
+        "policy", "k of the plan", "k of its lowering", title="time = c (n log n)^k, n flows"
+    )
     rig = Rig()
     # The same jobs for every policy, and not looked at by the garbage collector again and again.
     every = jobs_of(max(counts) + 1)
@@ -194,7 +239,9 @@ def main() -> None:
                 table.add_row(name, f"{count:,}", f"{point.flows:,}", *cells, f"{point.written:,}")
                 progress.advance(task, count)
             table.add_section()
-            of_plan, of_lowering = (exponent(points, time_s) for time_s in (lambda p: p.plan_s, lambda p: p.lower_s))
+            of_plan, of_lowering = (
+                exponent(points, time_s) for time_s in (lambda p: p.plan_s, lambda p: p.lower_s)
+            )
             fitted.add_row(name, f"{of_plan:.2f}", f"{of_lowering:.2f}")
     console = Console()
     console.print(table)

@@ -1,7 +1,9 @@
-"""A service with many registered jobs: its start, its idle time, its list of jobs, and the plan of one change.
+"""A service with many registered jobs: its start, its idle time, its list of jobs, and the plan of
+one change.
 
-The jobs are rings of two, of fifty computing times and seven sizes. The switches are those of `bench_service`; `JOBS`
-jobs are written into the store before the service starts (environment: ``ECHELON_BENCH_JOBS``).
+The jobs are rings of two, of fifty computing times and seven sizes. The switches are those of
+`bench_service`; `JOBS` jobs are written into the store before the service starts (environment:
+``ECHELON_BENCH_JOBS``).
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ STARTED_S = 600.0
 def job(number: int) -> dict[str, Any]:
     at = number % LEAVES
     other = (at + 1 + number // LEAVES % (LEAVES - 1)) % LEAVES
-    return ring(f"j{number}", [f"h{at}", f"h{other}"], f"{1 + number % 7} MB", f"{10 + number % 50} ms")
+    return ring(
+        f"j{number}", [f"h{at}", f"h{other}"], f"{1 + number % 7} MB", f"{10 + number % 50} ms"
+    )
 
 
 def bench() -> list[tuple[str, float, str]]:
@@ -81,7 +85,9 @@ def _lists(client: Client) -> list[tuple[str, float, str]]:
             began_s = time.perf_counter()
             client.jobs(limit=size)
             took_s.append(time.perf_counter() - began_s)
-        out.append((f"GET /jobs, first page of {size}, median", statistics.median(took_s) * 1e3, "ms"))
+        out.append(
+            (f"GET /jobs, first page of {size}, median", statistics.median(took_s) * 1e3, "ms")
+        )
         out.append(("the same, the slowest of 20", max(took_s) * 1e3, "ms"))
     return out
 
@@ -96,7 +102,13 @@ def _changes(client: Client) -> list[tuple[str, float, str]]:
         planned_s.append(done.timings.policy_s + done.timings.lowering_s)
         installed_s.append(done.timings.total_s)
     out = []
-    for what, took_s in (("plan of one job more", planned_s), ("its acceptance to the last entry", installed_s)):
+    for what, took_s in (
+        ("plan of one job more", planned_s),
+        ("its acceptance to the last entry", installed_s),
+    ):
         centiles = statistics.quantiles(took_s, n=100, method="inclusive")
-        out += [(f"{what}, p50", centiles[49] * 1e3, "ms"), ("the same, p99", centiles[98] * 1e3, "ms")]
+        out += [
+            (f"{what}, p50", centiles[49] * 1e3, "ms"),
+            ("the same, p99", centiles[98] * 1e3, "ms"),
+        ]
     return out

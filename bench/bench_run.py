@@ -1,4 +1,6 @@
-"""A whole run: senders, links, queues, the compiled pipeline and receivers, after a controller wrote the plan."""
+"""A whole run: senders, links, queues, the compiled pipeline and receivers, after a controller
+wrote the plan.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ def bench() -> list[tuple[str, float, str]]:
         speeds = []
         for _ in range(ROUNDS):
             begin = time.perf_counter()
-            run = virtual_run.run(scenario, policy, lambda policy=policy: make_policy(policy), lambda _job, _n: None)
+            run = virtual_run.run(
+                scenario, policy, lambda policy=policy: make_policy(policy), lambda _job, _n: None
+            )
             hops = sum(switch.packets_in for switch in run.switches.values())
             speeds.append(hops / (time.perf_counter() - begin))
-        rows.append((f"dp_pair under {policy}, all included", statistics.median(speeds), "packet-hops/s"))
+        rows.append(
+            (f"dp_pair under {policy}, all included", statistics.median(speeds), "packet-hops/s")
+        )
     return rows

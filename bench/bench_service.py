@@ -1,8 +1,8 @@
-"""The time from `POST /jobs` to the last entry acknowledged: the real daemon, 32 softswitches in 4 processes, and a new
-job of 1,000 flows in each round.
+"""The time from `POST /jobs` to the last entry acknowledged: the real daemon, 32 softswitches in 4
+processes, and a new job of 1,000 flows in each round.
 
-Each round's job has other sizes than all before, so that nothing about it is known. Entries are encoded while switches
-are at work on others, so that the shares come to more than 100 % together.
+Each round's job has other sizes than all before, so that nothing about it is known. Entries are
+encoded while switches are at work on others, so that the shares come to more than 100 % together.
 """
 
 from __future__ import annotations
@@ -66,10 +66,20 @@ def _measure(client: Client) -> tuple[list[float], list[Timings]]:
 def _rows(seen_s: list[float], timings: list[Timings]) -> list[tuple[str, float, str]]:
     centiles = statistics.quantiles([one.total_s for one in timings], n=100, method="inclusive")
     total_s = sum(one.total_s for one in timings)
-    shares = {phase: sum(getattr(one, f"{phase}_s") for one in timings) / total_s for phase in PHASES}
+    shares = {
+        phase: sum(getattr(one, f"{phase}_s") for one in timings) / total_s for phase in PHASES
+    }
     return [
-        (f"{FLOWS} flows, {LEAVES + SPINES} switches, accepted to last acknowledgement, p50", centiles[49] * 1e3, "ms"),
+        (
+            f"{FLOWS} flows, {LEAVES + SPINES} switches, accepted to last acknowledgement, p50",
+            centiles[49] * 1e3,
+            "ms",
+        ),
         ("the same, p99", centiles[98] * 1e3, "ms"),
-        ("the same as the client sees it, from POST /jobs, median", statistics.median(seen_s) * 1e3, "ms"),
+        (
+            "the same as the client sees it, from POST /jobs, median",
+            statistics.median(seen_s) * 1e3,
+            "ms",
+        ),
         *((f"share of {phase}", 100 * share, "%") for phase, share in shares.items()),
     ]

@@ -1,7 +1,7 @@
 """Commits of the stores: how many a second, and how long one takes, alone and 16 at a time.
 
-A commit is a job's document of 2 kB and ten numbers, and ten others deleted. It costs mostly the disk's time: writing
-and syncing 12 kB (three pages) in place of others is the reference.
+A commit is a job's document of 2 kB and ten numbers, and ten others deleted. It costs mostly the
+disk's time: writing and syncing 12 kB (three pages) in place of others is the reference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The web page in Chromium: loading it with many jobs, and panning a timeline of many flows.
 
-The service is that of `bench_registered` with 1,000 jobs on 32 switches. The time counts from the navigation to the
-moment at which the list of jobs is on the screen. The timeline is of 10,000 flows of 16 jobs, each frame moves it; all
-of it is in sight first, then a tenth.
+The service is that of `bench_registered` with 1,000 jobs on 32 switches. The time counts from the
+navigation to the moment at which the list of jobs is on the screen. The timeline is of 10,000 flows
+of 16 jobs, each frame moves it; all of it is in sight first, then a tenth.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _load(page: Page) -> list[tuple[str, float, str]]:
         took_ms, began = [], set()
         for _ in range(LOADS):
             page.open(f"{daemon.wait_listening()}/#jobs")
-            took_ms.append(page.wait(lambda: page.run(_LISTED, f"{JOBS:,} jobs"), "no jobs are listed"))
+            took_ms.append(
+                page.wait(lambda: page.run(_LISTED, f"{JOBS:,} jobs"), "no jobs are listed")
+            )
             began.add(page.run("return performance.timeOrigin"))
         assert len(began) == LOADS, "the page was shown again, and not loaded"
     return [
@@ -86,6 +88,10 @@ def _pan(page: Page, here: Path) -> list[tuple[str, float, str]]:
         page.open(f"{url}/#timeline")
         page.wait(lambda: page.rows("Flows in sight"), "no flow is shown")
         return [
-            (f"timeline of {FLOWS:,} flows panned, {part} % in sight", page.run_async(_PAN, PAN_S, part), "frames/s")
+            (
+                f"timeline of {FLOWS:,} flows panned, {part} % in sight",
+                page.run_async(_PAN, PAN_S, part),
+                "frames/s",
+            )
             for part in (99, 10)
         ]

@@ -1,11 +1,14 @@
-"""``python -m bench.beside [PATH] [--runs 5] [--only CASE]``: the service's speed, beside another one's.
+"""``python -m bench.beside [PATH] [--runs 5] [--only CASE]``: the service's speed, beside another
+one's.
 
-PATH is a checkout of another version, which is installed, editable and with its extra `dev`, in an environment of its
-own in `PATH/.venv`. Both daemons are measured in turn, `--runs` times, with the switches of this checkout. Each figure
-is printed as soon as it is measured; the last table has medians over the runs, and their ratios.
+PATH is a checkout of another version, which is installed, editable and with its extra `dev`, in an
+environment of its own in `PATH/.venv`. Both daemons are measured in turn, `--runs` times, with the
+switches of this checkout. Each figure is printed as soon as it is measured; the last table has
+medians over the runs, and their ratios.
 
-Three cases: `flows`, acceptance of a job of 1,000 flows until the last entry on 32 switches; `registered`, `--jobs`
-registered jobs: start, memory, and one more job; `drain`, a link that 1,000 jobs cross, until the last entry.
+Three cases: `flows`, acceptance of a job of 1,000 flows until the last entry on 32 switches;
+`registered`, `--jobs` registered jobs: start, memory, and one more job; `drain`, a link that 1,000
+jobs cross, until the last entry.
 """
 
 from __future__ import annotations
@@ -62,8 +65,14 @@ class Api:
         self.until("/status", lambda status: bool(status and status["settled"]))
 
     def begin(self) -> None:
-        """Wait until all switches hold the plan. A service that has no session yet is settled, too."""
-        self.until("/switches", lambda switches: bool(switches) and all(one["state"] == "ready" for one in switches))
+        """Wait until all switches hold the plan.
+
+        A service that has no session yet is settled, too.
+        """
+        self.until(
+            "/switches",
+            lambda switches: bool(switches) and all(one["state"] == "ready" for one in switches),
+        )
         self.settle()
 
     def install(self, job: Mapping[str, Any]) -> float:
@@ -127,7 +136,10 @@ def flows(version: Version, count: int, rounds: int) -> Figures:
 
 
 def registered(version: Version, count: int, rounds: int) -> Figures:
-    with running(version, [bench_registered.job(number) for number in range(count)]) as (daemon, began_s):
+    with running(version, [bench_registered.job(number) for number in range(count)]) as (
+        daemon,
+        began_s,
+    ):
         api = Api(daemon.wait_listening())
         api.until("/readyz", lambda ready: ready is not None)
         yield f"{count} jobs: start to readiness, s", time.monotonic() - began_s
@@ -147,17 +159,25 @@ def registered(version: Version, count: int, rounds: int) -> Figures:
 
 
 def drain(version: Version, count: int, rounds: int) -> Figures:
-    jobs = [ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms") for n in range(CROSSING)]
+    jobs = [
+        ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms")
+        for n in range(CROSSING)
+    ]
     with running(version, jobs) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.begin()
 
         def turn(others: str, first: str) -> float:
-            """Set the states of spine0's link and of the others; return how long the one set last took."""
+            """Set the states of spine0's link and of the others; return how long the one set last
+            took.
+            """
             states = [*((n, others) for n in range(1, SPINES)), (0, first)]
             for spine, state in sorted(states, key=lambda one: (one[1] == "drained", one[0])):
                 began_s = time.monotonic()
-                assert api("PUT", f"/links/leaf0/spine{spine}", {"state": state, "force": False}) is not None
+                assert (
+                    api("PUT", f"/links/leaf0/spine{spine}", {"state": state, "force": False})
+                    is not None
+                )
                 api.settle()
             return time.monotonic() - began_s
 
@@ -180,15 +200,26 @@ def _resident_kb(pid: int) -> float:
     return float(status.partition("VmRSS:")[2].split()[0])
 
 
-CASES: Mapping[str, Callable[[Version, int, int], Figures]] = {"flows": flows, "registered": registered, "drain": drain}
+CASES: Mapping[str, Callable[[Version, int, int], Figures]] = {
+    "flows": flows,
+    "registered": registered,
+    "drain": drain,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", nargs="?", metavar="PATH", type=Path)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=bench_service.ROUNDS, help="changes of `flows` and `registered`")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=bench_service.ROUNDS,
+        help="changes of `flows` and `registered`",
+    )
     parser.add_argument("--only", choices=CASES, action="append")
     given = parser.parse_args()
     versions = {"this": THIS}
@@ -205,7 +236,11 @@ def main() -> None:
     print("\n| | this | other | ratio |\n|---|---|---|---|")
     for what, of in seen.items():
         medians = {name: statistics.median(values) for name, values in of.items()}
-        other = f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}" if "other" in medians else "|"
+        other = (
+            f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}"
+            if "other" in medians
+            else "|"
+        )
         print(f"| {what} | {medians['this']:.3g} | {other} |")
 
 

@@ -1,4 +1,7 @@
-"""Iterations of a small DDP job with and without observers, in turn. `torchrun` starts it, and rank 0 prints JSON."""
+"""Iterations of a small DDP job with and without observers, in turn.
+
+`torchrun` starts it, and rank 0 prints JSON.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def _observed(directory: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _profiled(directory: str) -> Iterator[None]:
-    trace = ExecutionTraceObserver().register_callback(str(Path(directory, f"trace-{dist.get_rank()}.json")))
+    trace = ExecutionTraceObserver().register_callback(
+        str(Path(directory, f"trace-{dist.get_rank()}.json"))
+    )
     with profile(activities=[ProfilerActivity.CPU], execution_trace_observer=trace):
         yield
 
@@ -47,7 +52,9 @@ def main() -> None:
     def iterate() -> tuple[float, float]:
         """Return the wall-clock and the processor time of an iteration."""
         for number in range(ITERATIONS + 1):
-            if number == 1:  # The first call of an operation behind a change of the dispatcher takes longer.
+            if (
+                number == 1
+            ):  # The first call of an operation behind a change of the dispatcher takes longer.
                 begin, busy = time.perf_counter(), time.process_time()
             optimizer.zero_grad()
             model(samples).square().mean().backward()

@@ -1,15 +1,17 @@
 """How long a whole cluster takes: `python -m bench.cluster [HOSTS:JOBS ...] [POLICY ...]`.
 
-`--packets SCALE`, such as 1/1000, also runs the same cluster packet by packet, with rates and sizes so much smaller.
+`--packets SCALE`, such as 1/1000, also runs the same cluster packet by packet, with rates and sizes
+so much smaller.
 
-A job has 4, 8, 16 or 64 hosts in a row: 3D with two stages, a pipeline, FSDP or a mixture of experts, in turn. Each
-host has as many jobs as `JOBS` make it, and all of them together would load its link to 80 %, or less if there are
-fewer hosts of jobs than hosts. Only jobs of 64 hosts have more than one leaf. The fabric is a leaf-spine of 100 Gbit/s,
-two to one oversubscribed, with 32 hosts at a leaf.
+A job has 4, 8, 16 or 64 hosts in a row: 3D with two stages, a pipeline, FSDP or a mixture of
+experts, in turn. Each host has as many jobs as `JOBS` make it, and all of them together would load
+its link to 80 %, or less if there are fewer hosts of jobs than hosts. Only jobs of 64 hosts have
+more than one leaf. The fabric is a leaf-spine of 100 Gbit/s, two to one oversubscribed, with 32
+hosts at a leaf.
 
-For each size and policy, a process of its own makes the scenario (`echelon.scenario`), computes each job alone, plans,
-and runs two iterations of each job on the fluid engine. Times are seconds of the processor, memory is the most that the
-process had until then.
+For each size and policy, a process of its own makes the scenario (`echelon.scenario`), computes
+each job alone, plans, and runs two iterations of each job on the fluid engine. Times are seconds of
+the processor, memory is the most that the process had until then.
 """
 
 from __future__ import annotations
@@ -65,12 +67,15 @@ def jobs_of(count: int, hosts: int, seed: int = 1) -> Iterator[Document]:
 
 
 def _paradigm(which: int, size: int, sends_s: float, computes_s: float) -> Document:
-    """Return the paradigm of a job whose hosts send for `sends_s` of an iteration, and compute for `computes_s`."""
+    """Return the paradigm of a job whose hosts send for `sends_s` of an iteration, and compute for
+    `computes_s`.
+    """
     sent_bytes = sends_s * RATE_BPS / 8
     part = (size - 1) / size
     match which:
         case 0:
-            # Activations are small beside gradients; a ring of n replicas sends 2 (n - 1) / n of them.
+            # Activations are small beside gradients; a ring of n replicas sends 2 (n - 1) / n of
+            # them.
             replicas = size // 2
             section: Document = {
                 "data": replicas,
@@ -83,7 +88,8 @@ def _paradigm(which: int, size: int, sends_s: float, computes_s: float) -> Docum
             }
             return {"parallelism": "mesh", "mesh": section}
         case 1:
-            # While it fills and drains, a pipeline of n stages takes the time of n - 1 micro-batches more.
+            # While it fills and drains, a pipeline of n stages takes the time of n - 1
+            # micro-batches more.
             forward_s = computes_s / 3 / (4 + size - 1)
             section = {
                 "micro_batches": 4,
@@ -101,7 +107,8 @@ def _paradigm(which: int, size: int, sends_s: float, computes_s: float) -> Docum
             }
             return {"parallelism": "fsdp", "fsdp": section}
         case _:
-            # Experts are shared by the 4 hosts of a group; the groups' gradients are a tenth of what is sent.
+            # Experts are shared by the 4 hosts of a group; the groups' gradients are a tenth of
+            # what is sent.
             replicas = size // 4
             section = {
                 "group": 4,
@@ -145,7 +152,9 @@ def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
     ran_alone = process_time()
     make_policy(policy).plan(scenario.jobs, scenario.fabric)
     planned, planned_mb = process_time(), _peak_mb()
-    of_fluid = fluid_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None)
+    of_fluid = fluid_run.run(
+        scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None
+    )
     # The run plans once more.
     run_s = process_time() - planned - (planned - ran_alone)
     return Measured(
@@ -180,21 +189,32 @@ def by_packets(hosts: int, jobs: int, policy: str, scale: Fraction) -> Packets:
         sent = sum(switch.packets_out for switch in switches.switches.values())
 
     begin, begin_real = process_time(), monotonic()
-    done = run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, count)
+    done = run.run(
+        scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, count
+    )
     run_s, real_s = process_time() - begin, monotonic() - begin_real
     return Packets(sent, run_s, real_s, _peak_mb(), _slowdowns(done, alone_iterations_s(scenario)))
 
 
 def _scenario(hosts: int, jobs: int, policy: str, scale: Fraction) -> Scenario:
     fabric = echelon.fabrics.leaf_spine(hosts // HOSTS_PER_LEAF, 16, HOSTS_PER_LEAF, 2, RATE_BPS)
-    document = {"fabric": fabric, "jobs": list(jobs_of(jobs, hosts)), "iterations": 2, "until": "exactly"}
+    document = {
+        "fabric": fabric,
+        "jobs": list(jobs_of(jobs, hosts)),
+        "iterations": 2,
+        "until": "exactly",
+    }
     return scaled(echelon.scenario(document, [policy]), scale).scenario
 
 
 def _slowdowns(of: PolicyRun, alone_s: Mapping[str, Fraction]) -> Mapping[str, float]:
     """Return how many times as long as alone each job's iterations took in the mean."""
     return {
-        job: sum(float((one.finish - one.start) / alone_s[job]) for one in record.finished if one.finish is not None)
+        job: sum(
+            float((one.finish - one.start) / alone_s[job])
+            for one in record.finished
+            if one.finish is not None
+        )
         / len(record.finished)
         for job, record in of.records.items()
     }
@@ -207,11 +227,25 @@ def _peak_mb() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster")
     parser.add_argument("of", nargs="*", metavar="HOSTS:JOBS|POLICY")
-    parser.add_argument("--packets", type=Fraction, metavar="SCALE", help="also packet by packet, for example 1/1000")
+    parser.add_argument(
+        "--packets",
+        type=Fraction,
+        metavar="SCALE",
+        help="also packet by packet, for example 1/1000",
+    )
     options = parser.parse_args()
     sizes = [word for word in options.of if ":" in word] or SIZES
     policies = [word for word in options.of if ":" not in word] or POLICIES
-    heads: tuple[str, ...] = ("hosts", "jobs", "flows", "policy", "scenario, s", "alone, s", "plan, s", "run, s")
+    heads: tuple[str, ...] = (
+        "hosts",
+        "jobs",
+        "flows",
+        "policy",
+        "scenario, s",
+        "alone, s",
+        "plan, s",
+        "run, s",
+    )
     heads += ("memory: scenario, MB", "plan, MB", "run, MB", "mean slowdown")
     if options.packets:
         heads += (
@@ -231,14 +265,28 @@ def main() -> None:
                 scale = options.packets or Fraction(1)
                 of = processes.submit(measure, hosts, jobs, policy, scale).result()
                 cells: tuple[str, ...] = (f"{hosts:,}", f"{jobs:,}", f"{of.flows:,}", f"`{policy}`")
-                cells += tuple(f"{time_s:.1f}" for time_s in (of.scenario_s, of.alone_s, of.plan_s, of.run_s))
+                cells += tuple(
+                    f"{time_s:.1f}" for time_s in (of.scenario_s, of.alone_s, of.plan_s, of.run_s)
+                )
                 cells += tuple(f"{mb:,.0f}" for mb in (of.scenario_mb, of.plan_mb, of.run_mb))
                 cells += (f"{fmean(of.slowdowns.values()):.3f}",)
                 if options.packets:
                     by = processes.submit(by_packets, hosts, jobs, policy, scale).result()
-                    apart = [abs(by.slowdowns[job] / slowdown - 1) for job, slowdown in of.slowdowns.items()]
-                    cells += (f"{by.sent:,}", f"{by.run_s:.1f}", f"{by.real_s:.1f}", f"{by.run_mb:,.0f}")
-                    cells += (f"{fmean(by.slowdowns.values()):.3f}", f"{fmean(apart):.1%}", f"{max(apart):.1%}")
+                    apart = [
+                        abs(by.slowdowns[job] / slowdown - 1)
+                        for job, slowdown in of.slowdowns.items()
+                    ]
+                    cells += (
+                        f"{by.sent:,}",
+                        f"{by.run_s:.1f}",
+                        f"{by.real_s:.1f}",
+                        f"{by.run_mb:,.0f}",
+                    )
+                    cells += (
+                        f"{fmean(by.slowdowns.values()):.3f}",
+                        f"{fmean(apart):.1%}",
+                        f"{max(apart):.1%}",
+                    )
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

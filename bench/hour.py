@@ -1,11 +1,12 @@
 """What searches for plans take of a processor in an hour of a busy cluster: `python -m bench.hour
 [HOSTS:JOBS] [CHANGES]`.
 
-Without `HOSTS:JOBS`, 20 jobs (rings of two to four, and pipelines) in groups of four that share hosts, on 104 hosts at
-26 leaves; with it, jobs of several models on a cluster of `bench.cluster`, many of which share hosts. As
-often as `CHANGES` says (20), at random times of the hour, a job ends and another one comes, on its hosts if it can. The
-hour is not run: the policy plans after each change, its searches run in turn, and the processor time of each is
-measured. Searches that drift calls for are counted instead: none, if all predictions hold; and as many as
+Without `HOSTS:JOBS`, 20 jobs (rings of two to four, and pipelines) in groups of four that share
+hosts, on 104 hosts at 26 leaves; with it, jobs of several models on a cluster of `bench.cluster`,
+many of which share hosts. As often as `CHANGES` says (20), at random times of the hour, a job ends
+and another one comes, on its hosts if it can. The hour is not run: the policy plans after each
+change, its searches run in turn, and the processor time of each is measured. Searches that drift
+calls for are counted instead: none, if all predictions hold; and as many as
 `echelon.controller.machine.planning_turns` allows, if all are wrong and no search changes a plan.
 """
 
@@ -37,7 +38,10 @@ def grouped(number: int, name: str | None = None) -> dict[str, Any]:
     """Return a job of its own for each number, on the hosts of its group, which are at one leaf."""
     rng = Random(number)
     hosts = [f"h{number // GROUP % LEAVES + LEAVES * n}" for n in range(GROUP)]
-    spec: dict[str, Any] = {"job": name or f"j{number}", "workers": rng.sample(hosts, 4 if number % 2 else 2)}
+    spec: dict[str, Any] = {
+        "job": name or f"j{number}",
+        "workers": rng.sample(hosts, 4 if number % 2 else 2),
+    }
     if number % 4 == 1:
         forward, activation = f"{rng.randint(5, 8)} ms", f"{rng.randint(1, 8)} MB"
         section = {"micro_batches": 8, "forward": forward, "activation": activation}
@@ -51,7 +55,9 @@ def cluster(size: str, changes: int) -> tuple[object, list[Document]]:
     random = Random(2)
     if size:
         hosts, count = map(int, size.split(":"))
-        fabric = echelon.fabrics.leaf_spine(hosts // HOSTS_PER_LEAF, SPINES, HOSTS_PER_LEAF, 2, RATE_BPS)
+        fabric = echelon.fabrics.leaf_spine(
+            hosts // HOSTS_PER_LEAF, SPINES, HOSTS_PER_LEAF, 2, RATE_BPS
+        )
         first, later = list(jobs_of(count, hosts)), list(jobs_of(changes, hosts, seed=2))
         return fabric, [*first, *({**job, "job": f"later{n}"} for n, job in enumerate(later))]
     first = [grouped(number) for number in range(JOBS)]
@@ -64,9 +70,13 @@ def cluster(size: str, changes: int) -> tuple[object, list[Document]]:
 
 
 def most_again(lives_s: float, round_s: float) -> int:
-    """Return how often a group is searched for anew at most: after 1, 2, 4... rounds, and then every so often."""
+    """Return how often a group is searched for anew at most: after 1, 2, 4... rounds, and then
+    every so often.
+    """
     rounds, doublings = lives_s / round_s, MOST_PATIENCE.bit_length()
-    return min(floor(log2(1 + rounds)), doublings) + max(0, int((rounds + 1 - 2**doublings) / MOST_PATIENCE))
+    return min(floor(log2(1 + rounds)), doublings) + max(
+        0, int((rounds + 1 - 2**doublings) / MOST_PATIENCE)
+    )
 
 
 def main() -> None:
@@ -95,16 +105,25 @@ def main() -> None:
             policy.adopt(search.group, search.run())
             searched[search.group] = process_time() - began_s
             print(
-                f"{now_s:5.0f} s: {len(search.group)} jobs, {searched[search.group]:.2f} s", file=sys.stderr, flush=True
+                f"{now_s:5.0f} s: {len(search.group)} jobs, {searched[search.group]:.2f} s",
+                file=sys.stderr,
+                flush=True,
             )
         took_s += searched.values() if now_s else ()
-        born = {group: born.get(group, (now_s, searched.get(group, 0.0))) for group in policy.choices}
+        born = {
+            group: born.get(group, (now_s, searched.get(group, 0.0))) for group in policy.choices
+        }
         for group, (from_s, search_s) in born.items():
             if len(group) > 1:
-                round_s = JUDGED * max(float(alone_iteration_s(j, scenario.fabric)) for j in present if j.name in group)
+                round_s = JUDGED * max(
+                    float(alone_iteration_s(j, scenario.fabric)) for j in present if j.name in group
+                )
                 more = most_again(until_s - from_s, round_s) - most_again(now_s - from_s, round_s)
                 again, again_s = again + more, again_s + more * search_s
-    print(f"{count} jobs, {changes} changes: {len(took_s)} searches, {sum(took_s):.1f} s of a processor")
+    print(
+        f"{count} jobs, {changes} changes: {len(took_s)} searches, {sum(took_s):.1f} s of a"
+        " processor"
+    )
     print(f"  if all predictions are wrong: {again:.0f} more, {again_s:.1f} s")
 
 

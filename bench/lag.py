@@ -1,7 +1,8 @@
-"""``python -m bench.lag FILE COMMAND...``: run `echelon COMMAND...`, and measure its event loop's delay.
+"""``python -m bench.lag FILE COMMAND...``: run `echelon COMMAND...`, and measure its event loop's
+delay.
 
-A timer of 5 ms goes off all the while. At the end FILE has, as JSON, a list of pairs for every time that it went off:
-the seconds since the start, and how many seconds late it was.
+A timer of 5 ms goes off all the while. At the end FILE has, as JSON, a list of pairs for every time
+that it went off: the seconds since the start, and how many seconds late it was.
 """
 
 from __future__ import annotations

@@ -2,14 +2,16 @@
 
     python -m bench.p4runtime_bytes [--seconds 1] [--rounds 5]
 
-Three tables come out of one run. All requests pass through a real gRPC server in a process of its own. Rates are
-entries per second of processor time, so that other work on the machine does not decide. The best round of each counts.
+Three tables come out of one run. All requests pass through a real gRPC server in a process of its
+own. Rates are entries per second of processor time, so that other work on the machine does not
+decide. The best round of each counts.
 
-* Writes by a client that serializes its requests beforehand: the server with `softswitch.p4runtime.wire` and
-  `softswitch.p4runtime.bulk` beside the same server with plain protobuf. The entries named `echelon` are those of a
-  leaf switch, as the controller writes them.
+* Writes by a client that serializes its requests beforehand: the server with
+  `softswitch.p4runtime.wire` and `softswitch.p4runtime.bulk` beside the same server with plain
+  protobuf. The entries named `echelon` are those of a leaf switch, as the controller writes them.
 * Single steps of the controller: `echelon.switches.southbound.encoding` beside plain protobuf.
-* The controller's whole way from an intent to the last acknowledgement, with plain protobuf on either side or on both.
+* The controller's whole way from an intent to the last acknowledgement, with plain protobuf on
+  either side or on both.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ _LEAF_ENTRIES = 20_000
 _START_S = 20.0
 
 
-# -- the server ----------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------------------
 
 
 def _plain_request(data: bytes) -> WireRequest:
@@ -112,14 +114,18 @@ def _server(plain: bool) -> Iterator[_Switch]:
 class _Case:
     """Updates of one kind, and the pipeline that takes them."""
 
-    def __init__(self, name: str, p4info: p4i.P4Info, binary: bytes, changes: list[p4r.Update]) -> None:
+    def __init__(
+        self, name: str, p4info: p4i.P4Info, binary: bytes, changes: list[p4r.Update]
+    ) -> None:
         self.name = name
         self.p4info = p4info
         self.binary = binary
         self.changes = changes
 
     def rate(self, switch: _Switch, batch: int, seconds: float, election_id: int) -> float:
-        """Return the updates per second of its processor time that `switch` inserts into empty tables."""
+        """Return the updates per second of its processor time that `switch` inserts into empty
+        tables.
+        """
         changes = self.changes
         if batch == 1:
             # Long enough at any rate that single updates reach.
@@ -145,7 +151,9 @@ def _cases() -> list[_Case]:
         copy.entity.table_entry.metadata = OWNER
         marked.append(copy)
     cases.append(_Case("exact, metadata", p4info, binary, marked))
-    cases.append(_Case("echelon", _echelon_p4info(), program().binary.read_bytes(), _echelon_updates()))
+    cases.append(
+        _Case("echelon", _echelon_p4info(), program().binary.read_bytes(), _echelon_updates())
+    )
     return cases
 
 
@@ -160,7 +168,9 @@ def _echelon_updates() -> list[p4r.Update]:
         encoded = codec.encode(entry)
         stages.setdefault(encoded.stage, []).append(encoded.wire)
     return [
-        p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=p4r.TableEntry.FromString(wire)))
+        p4r.Update(
+            type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=p4r.TableEntry.FromString(wire))
+        )
         for stage in sorted(stages)
         for wire in stages[stage]
     ]
@@ -179,11 +189,13 @@ def _writes(console: Console, seconds: float, rounds: int) -> None:
                         election_id += 1
                         found.append(case.rate(switch, batch, seconds, election_id))
                 plain, made = map(max, rates)
-                table.add_row(case.name, f"{batch}", f"{plain:,.0f}", f"{made:,.0f}", f"{made / plain:.2f}")
+                table.add_row(
+                    case.name, f"{batch}", f"{plain:,.0f}", f"{made:,.0f}", f"{made / plain:.2f}"
+                )
     console.print(table)
 
 
-# -- the controller ------------------------------------------------------------------------------------------------
+# -- the controller --------------------------------------------------------------------------------
 
 
 class _PlainCodec:
@@ -195,13 +207,17 @@ class _PlainCodec:
             table.alias: (
                 table.id,
                 stages[table.alias],
-                {field.alias: (field.id, field.bitwidth, field.match_type.name) for field in table.match_fields},
+                {
+                    field.alias: (field.id, field.bitwidth, field.match_type.name)
+                    for field in table.match_fields
+                },
                 table.action_profile is not None,
             )
             for table in schema.tables
         }
         self._actions = {
-            action.alias: (action.id, {param.name: param.id for param in action.params}) for action in schema.actions
+            action.alias: (action.id, {param.name: param.id for param in action.params})
+            for action in schema.actions
         }
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
@@ -226,7 +242,9 @@ class _PlainCodec:
             message.params.add(param_id=params[param], value=_number(value))
 
 
-def _plain_match(message: p4r.TableEntry, field_id: int, bits: int, kind: str, value: Match) -> None:
+def _plain_match(
+    message: p4r.TableEntry, field_id: int, bits: int, kind: str, value: Match
+) -> None:
     if kind == "EXACT":
         assert isinstance(value, int)
         message.match.add(field_id=field_id).exact.value = _number(value)
@@ -257,7 +275,9 @@ def _plain_write_request(header: bytes, kind: UpdateKind, entries: Iterable[byte
 
 
 def _per_second(work: Callable[[], object], count: int, seconds: float) -> float:
-    """Return the items per second of `work`, which does `count` of them; the best of as many as `seconds` allow."""
+    """Return the items per second of `work`, which does `count` of them; the best of as many as
+    `seconds` allow.
+    """
     best = 0.0
     end = time.perf_counter() + seconds
     while True:
@@ -283,16 +303,25 @@ def _steps(console: Console, seconds: float) -> None:
             lambda: _each(_PlainCodec(schema).encode, entries),
             lambda: _each(Codec(schema).encode, entries),
         ),
-        ("encode entries again", lambda: _each(plain.encode, entries), lambda: _each(codec.encode, entries)),
+        (
+            "encode entries again",
+            lambda: _each(plain.encode, entries),
+            lambda: _each(codec.encode, entries),
+        ),
         (
             "join 1000 entries to a WriteRequest",
             lambda: [_plain_write_request(header, UpdateKind.INSERT, part) for part in parts],
             lambda: [write_request(header, UpdateKind.INSERT, part) for part in parts],
         ),
     ]
-    table = Table("step of the controller", "plain protobuf, entries/s", "bytes, entries/s", "ratio")
+    table = Table(
+        "step of the controller", "plain protobuf, entries/s", "bytes, entries/s", "ratio"
+    )
     for name, by_messages, by_bytes in steps:
-        slow, fast = _per_second(by_messages, len(entries), seconds), _per_second(by_bytes, len(entries), seconds)
+        slow, fast = (
+            _per_second(by_messages, len(entries), seconds),
+            _per_second(by_bytes, len(entries), seconds),
+        )
         table.add_row(name, f"{slow:,.0f}", f"{fast:,.0f}", f"{fast / slow:.2f}")
     console.print(table)
 
@@ -308,7 +337,8 @@ def _end_to_end(console: Console, rounds: int) -> None:
     runner = asyncio.Runner()
     with ExitStack() as stack:
         switches = {
-            name: stack.enter_context(_server(plain)) for name, plain in (("bytes", False), ("plain protobuf", True))
+            name: stack.enter_context(_server(plain))
+            for name, plain in (("bytes", False), ("plain protobuf", True))
         }
         for _ in range(rounds):
             for where, switch in switches.items():
@@ -319,13 +349,22 @@ def _end_to_end(console: Console, rounds: int) -> None:
                         runner.run(clients.by_session([switch.address], intents))
                     seconds = (time.process_time() - here, switch.processor_s() - there)
                     used.setdefault((controller, where), []).append(seconds)
-    table = Table("controller", "switch", "controller, s", "switch, s", "entries/s of both", "bytes on both sides")
+    table = Table(
+        "controller",
+        "switch",
+        "controller, s",
+        "switch, s",
+        "entries/s of both",
+        "bytes on both sides",
+    )
     best = {key: min(found, key=sum) for key, found in used.items()}
     fastest = sum(best["bytes", "bytes"])
     for (controller, where), (here, there) in best.items():
         total = here + there
         rate = f"{_LEAF_ENTRIES / total:,.0f}"
-        table.add_row(controller, where, f"{here:.3f}", f"{there:.3f}", rate, f"{total / fastest:.2f} times")
+        table.add_row(
+            controller, where, f"{here:.3f}", f"{there:.3f}", rate, f"{total / fastest:.2f} times"
+        )
     console.print(table)
 
 
@@ -335,16 +374,24 @@ def _plain(which: str) -> Iterator[None]:
     with ExitStack() as stack:
         if which in ("plain entries", "plain protobuf"):
             plain = _PlainCodec(P4Schema(program().p4info))
-            stack.enter_context(mock.patch.object(Codec, "encode", lambda _codec, entry: plain.encode(entry)))
+            stack.enter_context(
+                mock.patch.object(Codec, "encode", lambda _codec, entry: plain.encode(entry))
+            )
         if which in ("plain requests", "plain protobuf"):
-            stack.enter_context(mock.patch("echelon.switches.southbound.session.write_request", _plain_write_request))
+            stack.enter_context(
+                mock.patch(
+                    "echelon.switches.southbound.session.write_request", _plain_write_request
+                )
+            )
         yield
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print three tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement that is repeated")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="for each measurement that is repeated"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="of each; the best is printed")
     options = parser.parse_args(arguments)
     console = Console(width=max(110, Console().width))

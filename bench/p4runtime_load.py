@@ -1,8 +1,8 @@
 """Entries written per second over P4Runtime, on any server: softswitch, BMv2 or another.
 
-`Load` is the client: it takes the primary role, pushes the pipeline and writes entries that `updates` makes for any
-table of the P4Info, whatever its key. Requests are serialized before the clock starts, so that the figures are the
-server's as far as one machine allows.
+`Load` is the client: it takes the primary role, pushes the pipeline and writes entries that
+`updates` makes for any table of the P4Info, whatever its key. Requests are serialized before the
+clock starts, so that the figures are the server's as far as one machine allows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Load:
         RuntimeError: another controller is the primary.
     """
 
-    def __init__(self, address: str, p4info: p4i.P4Info, *, device_id: int = 1, election_id: int = 1) -> None:
+    def __init__(
+        self, address: str, p4info: p4i.P4Info, *, device_id: int = 1, election_id: int = 1
+    ) -> None:
         self.p4info = p4info
         self._device_id = device_id
         self._election_id = U128.encode(election_id)
@@ -83,22 +85,30 @@ class Load:
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
             config=p4r.ForwardingPipelineConfig(p4info=self.p4info, p4_device_config=program),
         )
-        self._channel.unary_unary(_SERVICE + "SetForwardingPipelineConfig")(request.SerializeToString())
+        self._channel.unary_unary(_SERVICE + "SetForwardingPipelineConfig")(
+            request.SerializeToString()
+        )
 
     def write(self, changes: Iterable[p4r.Update], *, batch: int = BATCH) -> Rate:
         """Write `changes`, `batch` a request, one request after another."""
         return self.send(self.requests(changes, batch=batch))
 
-    def requests(self, changes: Iterable[p4r.Update], *, batch: int = BATCH) -> list[tuple[int, bytes]]:
+    def requests(
+        self, changes: Iterable[p4r.Update], *, batch: int = BATCH
+    ) -> list[tuple[int, bytes]]:
         """Return requests for `send`: the number of updates and the serialized message of each."""
         requests: list[tuple[int, bytes]] = []
         coming = iter(changes)
         while part := list(itertools.islice(coming, batch)):
-            request = p4r.WriteRequest(device_id=self._device_id, election_id=self._election_id, updates=part)
+            request = p4r.WriteRequest(
+                device_id=self._device_id, election_id=self._election_id, updates=part
+            )
             requests.append((len(part), request.SerializeToString()))
         return requests
 
-    def send(self, requests: Iterable[tuple[int, bytes]], *, per_second: float | None = None) -> Rate:
+    def send(
+        self, requests: Iterable[tuple[int, bytes]], *, per_second: float | None = None
+    ) -> Rate:
         """Send requests one after another, no more than so many updates a second."""
         count = 0
         start = time.perf_counter()
@@ -119,7 +129,10 @@ class Load:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -153,18 +166,24 @@ def load_p4info(path: Path) -> p4i.P4Info:
     return text_format.Parse(path.read_text(), p4i.P4Info())
 
 
-def updates(p4info: p4i.P4Info, table: str, count: int, kind: int = p4r.Update.INSERT) -> Iterator[p4r.Update]:
-    """Yield `count` updates of distinct entries of `table`: keys count up, actions and arguments vary.
+def updates(
+    p4info: p4i.P4Info, table: str, count: int, kind: int = p4r.Update.INSERT
+) -> Iterator[p4r.Update]:
+    """Yield `count` updates of distinct entries of `table`: keys count up, actions and arguments
+    vary.
 
-    Ternary entries have one of eight masks and one of 1000 priorities; prefixes are of two lengths; a table with an
-    action selector gets one-shot sets of one to four actions.
+    Ternary entries have one of eight masks and one of 1000 priorities; prefixes are of two lengths;
+    a table with an action selector gets one-shot sets of one to four actions.
 
     Raises:
-        ValueError: the table does not exist, has no action for its entries, or its key has too few values.
+        ValueError: the table does not exist, has no action for its entries, or its key has too few
+        values.
     """
     wanted = _table(p4info, table)
     actions = {action.preamble.id: action for action in p4info.actions}
-    usable = [actions[ref.id] for ref in wanted.action_refs if ref.scope != p4i.ActionRef.DEFAULT_ONLY]
+    usable = [
+        actions[ref.id] for ref in wanted.action_refs if ref.scope != p4i.ActionRef.DEFAULT_ONLY
+    ]
     usable = [action for action in usable if action.params] or usable
     if not usable:
         raise ValueError(f"table {table}: it has no action for entries")
@@ -183,7 +202,9 @@ def updates(p4info: p4i.P4Info, table: str, count: int, kind: int = p4r.Update.I
             entry.priority = 1 + number % 1000
         if wanted.implementation_id:
             for member in range(1 + number % 4):
-                chosen = entry.action.action_profile_action_set.action_profile_actions.add(weight=1 + member)
+                chosen = entry.action.action_profile_action_set.action_profile_actions.add(
+                    weight=1 + member
+                )
                 _call(chosen.action, usable[(number + member) % len(usable)], number + member)
         else:
             _call(entry.action.action, usable[number % len(usable)], number)

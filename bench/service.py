@@ -1,4 +1,6 @@
-"""The service that benches measure: a fabric of 104 or fewer hosts, 32 softswitches in 4 processes, and the daemon."""
+"""The service that benches measure: a fabric of 104 or fewer hosts, 32 softswitches in 4 processes,
+and the daemon.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,15 @@ def fabric(hosts_per_leaf: int = 1) -> dict[str, Any]:
         "hosts": hosts,
         "switches": [*leaves, *spines],
         "links": [
-            *({"between": [host, leaves[n % LEAVES]], "rate": "10 Gbit/s"} for n, host in enumerate(hosts)),
-            *({"between": [leaf, spine], "rate": "10 Gbit/s"} for leaf in leaves for spine in spines),
+            *(
+                {"between": [host, leaves[n % LEAVES]], "rate": "10 Gbit/s"}
+                for n, host in enumerate(hosts)
+            ),
+            *(
+                {"between": [leaf, spine], "rate": "10 Gbit/s"}
+                for leaf in leaves
+                for spine in spines
+            ),
         ],
     }
 

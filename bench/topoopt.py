@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import networkx  # noqa: F401, which is imported on first use otherwise
+import networkx  # noqa: F401 - which is imported on first use otherwise
 
 from echelon_topoopt.coin_change import coin_change_mod
 from echelon_topoopt.select_permutations import select_permutations
@@ -22,7 +22,10 @@ def took_ms(call: Callable[[], object]) -> str:
 
 
 if __name__ == "__main__":
-    print("| hosts | strides and rings | coin change | one all-reduce | half all-to-all | all-to-all alone |")
+    print(
+        "| hosts | strides and rings | coin change | one all-reduce | half all-to-all | all-to-all"
+        " alone |"
+    )
     print("|---|---|---|---|---|---|")
     for hosts in (128, 1024):
         every = tuple(range(hosts))

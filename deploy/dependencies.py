@@ -1,9 +1,10 @@
 """What the distributions depend on: the lock files of the service, and software bills of materials.
 
-`lock` writes deploy/requirements.txt (what the container and the unit's environment install beside our own wheels) and
-deploy/requirements-build.txt (what builds the wheels). `sbom` writes NAME.cdx.json for each wheel of a folder into the
-folder `sbom` beside it, with the versions of the lock. Both resolve with uv, for every platform, from the wheels that
-were built, so that nothing of the environment at hand can get in.
+`lock` writes deploy/requirements.txt (what the container and the unit's environment install beside
+our own wheels) and deploy/requirements-build.txt (what builds the wheels). `sbom` writes
+NAME.cdx.json for each wheel of a folder into the folder `sbom` beside it, with the versions of the
+lock. Both resolve with uv, for every platform, from the wheels that were built, so that nothing of
+the environment at hand can get in.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from cyclonedx.contrib.license.factories import LicenseFactory
-from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
+from cyclonedx.model import (
+    ExternalReference,
+    ExternalReferenceType,
+    HashAlgorithm,
+    HashType,
+    Property,
+    XsUri,
+)
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
@@ -34,7 +42,8 @@ SERVICE = "echelon-p4[service,etcd]"
 """What the container and the unit's environment run."""
 BUILDS = "hatchling>=1.26"
 _HEAD = (
-    "# Written by `make lock`, for pip install --require-hashes --requirement. Upgrade: make lock UPGRADE=--upgrade.\n"
+    "# Written by `make lock`, for pip install --require-hashes --requirement. Upgrade: make lock"
+    " UPGRADE=--upgrade.\n"
 )
 
 
@@ -59,7 +68,9 @@ class Wheel:
     def vendored(self) -> Iterator[Component]:
         """Yield the scripts of others that the wheel contains."""
         with ZipFile(self.path) as wheel:
-            for listing in (one for one in wheel.namelist() if one.endswith("/vendor/versions.json")):
+            for listing in (
+                one for one in wheel.namelist() if one.endswith("/vendor/versions.json")
+            ):
                 for file, one in json.loads(wheel.read(listing)).items():
                     yield Component(
                         type=ComponentType.LIBRARY,
@@ -95,19 +106,35 @@ def compiled(requirements: Iterable[str], wheels: Iterable[Wheel], *options: str
     command = [sys.executable, "-m", "uv", "pip", "compile", "-", "--quiet", "--universal", "--python-version", "3.11",
                "--generate-hashes", "--no-strip-extras", "--constraints", str(constraints), *options]  # fmt: skip
     given = "\n".join(requirements)
-    return subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return subprocess.run(
+        command, input=given, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
 
 
 def write_locks(wheels: Iterable[Wheel], *options: str) -> None:
-    """Write both lock files. Versions that they have stay where they fit, unless uv's `options` say otherwise."""
+    """Write both lock files.
+
+    Versions that they have stay where they fit, unless uv's `options` say otherwise.
+    """
     ours = [option for one in wheels for option in ("--no-emit-package", one.name)]
     for lock, requirement in ((LOCK, SERVICE), (BUILD_LOCK, BUILDS)):
-        compiled([requirement], wheels, "--no-annotate", "--no-header", "--output-file", str(lock), *ours, *options)
+        compiled(
+            [requirement],
+            wheels,
+            "--no-annotate",
+            "--no-header",
+            "--output-file",
+            str(lock),
+            *ours,
+            *options,
+        )
         lock.write_text(_HEAD + lock.read_text())
 
 
 def read(lock: str) -> Iterator[Locked]:
-    """Yield the requirements of a lock, as uv writes it with its annotations on lines of their own."""
+    """Yield the requirements of a lock, as uv writes it with its annotations on lines of their
+    own.
+    """
     for block in re.split(r"^(?=[^\s#])", lock, flags=re.MULTILINE):
         head = re.match(r"([\w.-]+)(?:\[[^\]]*\])?(?:==(\S+)| @ \S+)(?: ; ([^\\\n]+))?", block)
         if head is not None:
@@ -125,10 +152,18 @@ def component(one: Locked, wheel: Wheel | None) -> Component:
         type=ExternalReferenceType.DISTRIBUTION,
         url=XsUri(purl.to_string()),
         comment="SHA-256 of each file of this version",
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in sorted(set(hashes))],
+        hashes=[
+            HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in sorted(set(hashes))
+        ],
     )
-    needed = [Property(name="cdx:python:environment-marker", value=one.marker)] if one.marker else []
-    licenses = [] if wheel is None else [LicenseFactory().make_from_string(str(wheel.metadata["License-Expression"]))]
+    needed = (
+        [Property(name="cdx:python:environment-marker", value=one.marker)] if one.marker else []
+    )
+    licenses = (
+        []
+        if wheel is None
+        else [LicenseFactory().make_from_string(str(wheel.metadata["License-Expression"]))]
+    )
     return Component(
         type=ComponentType.LIBRARY,
         name=one.name,

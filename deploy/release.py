@@ -1,8 +1,9 @@
 """Try the packages of a folder before a release, and write its notes.
 
-`python deploy/release.py FOLDER` expects source packages and wheels in FOLDER/wheels. Each source package has to build
-the same wheel. All wheels are installed into an empty environment from a folder that stands for the index, with what
-they depend on, and run the demo's scenario there, outside the clone. FOLDER/notes.md is what the changelog says.
+`python deploy/release.py FOLDER` expects source packages and wheels in FOLDER/wheels. Each source
+package has to build the same wheel. All wheels are installed into an empty environment from a
+folder that stands for the index, with what they depend on, and run the demo's scenario there,
+outside the clone. FOLDER/notes.md is what the changelog says.
 """
 
 from __future__ import annotations
@@ -38,14 +39,18 @@ def metadata(wheel: Path) -> tuple[str, str]:
 
 def notes(changelog: str, version: str) -> str:
     """Return what the changelog says of a version, as a text of its own."""
-    found = re.search(rf"^## {re.escape(version)}, (.*)\n((?:(?!## ).*\n?)*)", changelog, re.MULTILINE)
+    found = re.search(
+        rf"^## {re.escape(version)}, (.*)\n((?:(?!## ).*\n?)*)", changelog, re.MULTILINE
+    )
     if found is None:
         raise ReleaseError(f'CHANGELOG.md: has no section "## {version}, DATE" (write one)')
     return f"# Echelon {version}, {found[1]}\n\n{found[2].strip()}\n"
 
 
 def differences(one: Path, other: Path) -> set[str]:
-    """Return the names of the files that two wheels do not have in common, or not with the same contents."""
+    """Return the names of the files that two wheels do not have in common, or not with the same
+    contents.
+    """
     contents = []
     for wheel in (one, other):
         with ZipFile(wheel) as files:
@@ -54,13 +59,26 @@ def differences(one: Path, other: Path) -> set[str]:
 
 
 def check_sources(sources: Iterable[Path], wheels: Path) -> None:
-    """Build a wheel of each source package, and compare it with the one that was built beside it."""
+    """Build a wheel of each source package, and compare it with the one that was built beside
+    it.
+    """
     with tempfile.TemporaryDirectory() as built:
         for source in sources:
-            pip(sys.executable, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", built, source)
+            pip(
+                sys.executable,
+                "wheel",
+                "--no-deps",
+                "--no-build-isolation",
+                "--wheel-dir",
+                built,
+                source,
+            )
         for wheel in Path(built).iterdir():
             if found := differences(wheel, wheels / wheel.name):
-                raise ReleaseError(f"{wheel.name}: the source package builds other files: {', '.join(sorted(found))}")
+                raise ReleaseError(
+                    f"{wheel.name}: the source package builds other files:"
+                    f" {', '.join(sorted(found))}"
+                )
 
 
 def try_out(wheels: Path, names: Iterable[str], version: str) -> None:
@@ -74,7 +92,18 @@ def try_out(wheels: Path, names: Iterable[str], version: str) -> None:
         if told.split() != ["echelon", version]:
             raise ReleaseError(f"echelon --version prints {told.strip()!r}: {version} is expected")
         run(place, home / "bin" / "echelon", "examples", "-o", "files")
-        print(run(place, home / "bin" / "echelon", "run", f"files/{DEMO}", "--target", "softswitch", "-o", "results"))
+        print(
+            run(
+                place,
+                home / "bin" / "echelon",
+                "run",
+                f"files/{DEMO}",
+                "--target",
+                "softswitch",
+                "-o",
+                "results",
+            )
+        )
 
 
 def pip(python: str | Path, *arguments: str | Path) -> None:
@@ -83,11 +112,19 @@ def pip(python: str | Path, *arguments: str | Path) -> None:
 
 
 def run(place: str | Path, *command: str | Path) -> str:
-    """Run a command in a directory, where no variable leads to the clone, and return what it prints."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    """Run a command in a directory, where no variable leads to the clone, and return what it
+    prints.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     done = subprocess.run(command, cwd=place, env=kept, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ReleaseError(f"{' '.join(map(str, command))} ends with {done.returncode}: {done.stderr.strip()}")
+        raise ReleaseError(
+            f"{' '.join(map(str, command))} ends with {done.returncode}: {done.stderr.strip()}"
+        )
     return done.stdout
 
 
@@ -97,15 +134,22 @@ def main(folder: str) -> None:
     wheels = out / "wheels"
     found = dict(metadata(wheel) for wheel in sorted(wheels.glob("*.whl")))
     if len(set(found.values())) != 1:
-        raise ReleaseError(f"{wheels}: the wheels have the versions {found}: one is expected (run: make release)")
+        raise ReleaseError(
+            f"{wheels}: the wheels have the versions {found}: one is expected (run: make release)"
+        )
     [version] = set(found.values())
     text = notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     check_sources(sorted(wheels.glob("*.tar.gz")), wheels)
     try_out(wheels, found, version)
     (out / "notes.md").write_text(text, encoding="utf-8")
-    print(f"{len(found)} distributions of {version} are in {wheels}, and the notes in {out / 'notes.md'}.")
+    print(
+        f"{len(found)} distributions of {version} are in {wheels}, and the notes in"
+        f" {out / 'notes.md'}."
+    )
     if "unreleased" in text.splitlines()[0]:
-        print(f"CHANGELOG.md calls {version} unreleased: write the date there before you publish it.")
+        print(
+            f"CHANGELOG.md calls {version} unreleased: write the date there before you publish it."
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Keep what p4c's Tofino back end and its assembler made of a TNA program: `python tofino_output.py NAME DIR SOURCE`.
+"""Keep what p4c's Tofino back end and its assembler made of a TNA program: `python tofino_output.py
+NAME DIR SOURCE`.
 
-DIR has `bf-rt.json`, `echelon.p4info.txtpb` and the folder `pipe`: the assembly `SOURCE.bfa`, the assembler's
-`context.json` and the compiler's `logs`. The kept files go to `p4src/build/NAME`. They hold nothing that changes from
-run to run, such as dates and run ids, so that the same sources give the same files.
+DIR has `bf-rt.json`, `echelon.p4info.txtpb` and the folder `pipe`: the assembly `SOURCE.bfa`, the
+assembler's `context.json` and the compiler's `logs`. The kept files go to `p4src/build/NAME`. They
+hold nothing that changes from run to run, such as dates and run ids, so that the same sources give
+the same files.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _RESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "vliw_instructions": ("vliw", "instructions", ("size",)),
     "crossbar_bytes": ("xbar_bytes", "bytes", ("size",)),
 }
-"""For each resource of a stage: its part of the report, the list of what is used, the factors of what is available."""
+"""For each resource of a stage: its part of the report, the list of what is used, the factors of
+what is available.
+"""
 
 _UNITS = {
     "sram_blocks": "1,024 words of 128 bits",
@@ -68,20 +72,26 @@ def summary(resources: Mapping[str, Any], phv: Mapping[str, Any]) -> dict[str, A
             }
             for stage in stages
         ],
-        "parser_rows": {parser["gress"]: len(parser["states"]) for parser in report["parser"]["parsers"]},
+        "parser_rows": {
+            parser["gress"]: len(parser["states"]) for parser in report["parser"]["parsers"]
+        },
         "phv": _containers(report["phv_containers"], phv["containers"]),
     }
 
 
 def _by_id(tables: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the tables of a stage, each once, in the order in which the stage runs them."""
-    yield from {table["id"]: table for table in sorted(tables, key=lambda table: int(table["id"]))}.values()
+    yield from {
+        table["id"]: table for table in sorted(tables, key=lambda table: int(table["id"]))
+    }.values()
 
 
 def _containers(
     available: Mapping[str, Sequence[Mapping[str, Any]]], used: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the containers of each kind and width: how many there are and are used, and the bits used in any stage."""
+    """Return the containers of each kind and width: how many there are and are used, and the bits
+    used in any stage.
+    """
     numbers: dict[tuple[str, int], set[int]] = defaultdict(set)
     bits: Counter[tuple[str, int]] = Counter()
     for container in used:
@@ -107,7 +117,9 @@ def _containers(
 
 
 def compact(context: Mapping[str, Any]) -> str:
-    """Return a `context.json` without what changes at each run, one table or other element a line."""
+    """Return a `context.json` without what changes at each run, one table or other element a
+    line.
+    """
     lines = []
     for key, value in context.items():
         if key in ("build_date", "run_id"):
@@ -126,7 +138,9 @@ def _dense(value: Any) -> str:
 
 def without_run_id(assembly: str) -> str:
     """Return an assembly file without the number of the compiler's run."""
-    return "".join(line for line in assembly.splitlines(keepends=True) if not line.startswith("  run_id:"))
+    return "".join(
+        line for line in assembly.splitlines(keepends=True) if not line.startswith("  run_id:")
+    )
 
 
 def main(name: str, made: Path, source: str) -> None:
@@ -138,7 +152,9 @@ def main(name: str, made: Path, source: str) -> None:
     pipe = made / "pipe"
     (kept / "echelon.bfa").write_text(without_run_id((pipe / f"{source}.bfa").read_text()))
     (kept / "context.json").write_text(compact(json.loads((pipe / "context.json").read_text())))
-    resources, phv = (json.loads((pipe / "logs" / f"{log}.json").read_text()) for log in ("resources", "phv"))
+    resources, phv = (
+        json.loads((pipe / "logs" / f"{log}.json").read_text()) for log in ("resources", "phv")
+    )
     (kept / "resources.json").write_text(json.dumps(summary(resources, phv), indent=1) + "\n")
     (kept / "SOURCE.sha256").write_text(source_digest(p4src, "tna") + "\n")
 

@@ -1,8 +1,9 @@
 """Write what the compiled TNA programs take of a Tofino into docs/tofino.md, with a picture:
 `python tofino_report.py [DOCS]`.
 
-The numbers are those of `resources.json` in `build/tna`, `build/t2na` and `build/tna-aggregation`, which
-`make p4-tofino` keeps of the compiler's reports. DOCS is the folder with `tofino.md` and `images`.
+The numbers are those of `resources.json` in `build/tna`, `build/t2na` and `build/tna-aggregation`,
+which `make p4-tofino` keeps of the compiler's reports. DOCS is the folder with `tofino.md` and
+`images`.
 """
 
 from __future__ import annotations
@@ -63,9 +64,13 @@ class Chip:
     per_stage: Mapping[str, int]
     """How much of each resource a stage has."""
     used: Sequence[Mapping[str, int]]
-    """How much of each resource every stage uses, from the first stage to the last that has a table."""
+    """How much of each resource every stage uses, from the first stage to the last that has a
+    table.
+    """
     tables: Sequence[Sequence[str]]
-    """The tables of the P4 program in every stage, without those that the compiler makes of statements."""
+    """The tables of the P4 program in every stage, without those that the compiler makes of
+    statements.
+    """
     containers: Sequence[Containers]
     parser_rows: Mapping[str, int]
     """The TCAM rows that the parser of each direction uses."""
@@ -77,7 +82,11 @@ class Chip:
 
     def full(self, resource: str) -> Sequence[int]:
         """Return the stages in which nothing is left of a resource."""
-        return [number for number, stage in enumerate(self.used) if stage[resource] == self.per_stage[resource]]
+        return [
+            number
+            for number, stage in enumerate(self.used)
+            if stage[resource] == self.per_stage[resource]
+        ]
 
 
 def read(name: str, content: str) -> Chip:
@@ -91,7 +100,9 @@ def read(name: str, content: str) -> Chip:
         used=[{resource: stage[resource] for resource in _RESOURCES} for stage in report["stages"]],
         tables=[list(_tables(stage["tables"])) for stage in report["stages"]],
         containers=[
-            Containers(group["kind"], group["bits"], group["available"], group["used"], group["bits_used"])
+            Containers(
+                group["kind"], group["bits"], group["available"], group["used"], group["bits_used"]
+            )
             for group in report["phv"]
         ],
         parser_rows=report["parser_rows"],
@@ -107,8 +118,8 @@ def _tables(names: Iterable[str]) -> Iterator[str]:
 
 
 def tables(chips: Sequence[Chip], aggregation: Chip) -> str:
-    """Return the tables of the page: the whole chips, their stages, their header vectors, and their parsers; then the
-    program for aggregation."""
+    """Return the tables of the page: the whole chips, their stages, their header vectors, and their
+    parsers; then the program for aggregation."""
     parts = [_overview(chips)]
     for chip in chips:
         parts += [f"### Stages of {chip.name}", _stages(chip)]
@@ -124,13 +135,20 @@ def tables(chips: Sequence[Chip], aggregation: Chip) -> str:
 
 
 def _overview(chips: Sequence[Chip]) -> str:
-    head = ["resource", "in a stage", *(title for chip in chips for title in (chip.name, "used up in stages"))]
+    head = [
+        "resource",
+        "in a stage",
+        *(title for chip in chips for title in (chip.name, "used up in stages")),
+    ]
     stages = [cell for chip in chips for cell in (_share(len(chip.used), chip.stages), "")]
     rows = [["stages", "", *stages]]
     for resource, name in _RESOURCES.items():
         row = [name, f"{chips[0].per_stage[resource]:,}"]
         for chip in chips:
-            row += [_share(chip.total(resource), chip.stages * chip.per_stage[resource]), _ranges(chip.full(resource))]
+            row += [
+                _share(chip.total(resource), chip.stages * chip.per_stage[resource]),
+                _ranges(chip.full(resource)),
+            ]
         rows.append(row)
     return _markdown(head, rows, left=(0, 3, 5))
 
@@ -138,7 +156,11 @@ def _overview(chips: Sequence[Chip]) -> str:
 def _stages(chip: Chip) -> str:
     head = ["stage", *_RESOURCES.values(), "tables of the P4 program"]
     rows = [
-        [str(number), *(str(used[resource]) for resource in _RESOURCES), ", ".join(f"`{name}`" for name in named)]
+        [
+            str(number),
+            *(str(used[resource]) for resource in _RESOURCES),
+            ", ".join(f"`{name}`" for name in named),
+        ]
         for number, (used, named) in enumerate(zip(chip.used, chip.tables, strict=True))
     ]
     return _markdown(head, rows, left=(len(head) - 1,))
@@ -191,17 +213,22 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence
 
 
 def with_tables(page: str, content: str) -> str:
-    """Return the page with `content` between its two marks. Raise ValueError if it does not have them."""
+    """Return the page with `content` between its two marks.
+
+    Raise ValueError if it does not have them.
+    """
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
-        raise ValueError(f"the page needs the lines {_BEGIN} and {_END}, between which the tables go")
+        raise ValueError(
+            f"the page needs the lines {_BEGIN} and {_END}, between which the tables go"
+        )
     return f"{before}{begin}\n\n{content}\n\n{end}{after}"
 
 
 def draw(chips: Sequence[Chip], path: Path, source: str) -> None:
-    """Draw what each stage uses, and the header vector beside it. The picture carries `source`, so that a test can
-    tell from which numbers it was drawn."""
+    """Draw what each stage uses, and the header vector beside it. The picture carries `source`, so
+    that a test can tell from which numbers it was drawn."""
     from echelon_lab.plots import write
 
     write(lambda style: [_figure(chips, style)], path.with_suffix(""), Source=source)
@@ -222,14 +249,19 @@ def _draw_stages(chip: Chip, axis: Axes) -> None:
     from echelon_lab.plots.style import FAINT, INK
 
     shares = [
-        [chip.used[stage][resource] / most if stage < len(chip.used) else 0.0 for stage in range(chip.stages)]
+        [
+            chip.used[stage][resource] / most if stage < len(chip.used) else 0.0
+            for stage in range(chip.stages)
+        ]
         for resource, most in chip.per_stage.items()
     ]
     axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     if len(chip.used) < chip.stages:
         axis.axvspan(len(chip.used) - 0.5, chip.stages - 0.5, color=FAINT)
         middle = (len(chip.used) + chip.stages - 1) / 2
-        axis.text(middle, len(chip.per_stage) / 2 - 0.5, "not used", ha="center", va="center", color=INK)
+        axis.text(
+            middle, len(chip.per_stage) / 2 - 0.5, "not used", ha="center", va="center", color=INK
+        )
     for row, resource in enumerate(chip.per_stage):
         for stage, used in enumerate(chip.used):
             is_full = used[resource] == chip.per_stage[resource]
@@ -246,7 +278,9 @@ def _draw_stages(chip: Chip, axis: Axes) -> None:
                 )
     axis.set_xticks(range(chip.stages))
     axis.set_yticks(range(len(chip.per_stage)))
-    axis.set_yticklabels([f"{_RESOURCES[resource]}, of {most}" for resource, most in chip.per_stage.items()])
+    axis.set_yticklabels(
+        [f"{_RESOURCES[resource]}, of {most}" for resource, most in chip.per_stage.items()]
+    )
     axis.set_xticks([stage - 0.5 for stage in range(1, chip.stages)], minor=True)
     axis.set_yticks([row - 0.5 for row in range(1, len(chip.per_stage))], minor=True)
     axis.grid(visible=False)
@@ -254,7 +288,10 @@ def _draw_stages(chip: Chip, axis: Axes) -> None:
     axis.tick_params(which="both", length=0)
     axis.spines[:].set_color(FAINT)
     axis.set_xlabel("stage")
-    title = f"{chip.name}: {len(chip.used)} of {chip.stages} stages, and what each uses (bold: nothing is left)"
+    title = (
+        f"{chip.name}: {len(chip.used)} of {chip.stages} stages, and what each uses (bold: nothing"
+        " is left)"
+    )
     axis.set_title(title)
 
 
@@ -262,7 +299,9 @@ def _draw_containers(chip: Chip, axis: Axes) -> None:
     from echelon_lab.plots.style import FAINT, PALETTE
 
     places = range(len(chip.containers))
-    axis.barh(places, [group.available for group in chip.containers], color=FAINT, label="available")
+    axis.barh(
+        places, [group.available for group in chip.containers], color=FAINT, label="available"
+    )
     axis.barh(places, [group.used for group in chip.containers], color=PALETTE[0], label="used")
     axis.set_yticks(places)
     axis.set_yticklabels([f"{group.kind}, {group.width_bits} bits" for group in chip.containers])
@@ -276,11 +315,16 @@ def _draw_containers(chip: Chip, axis: Axes) -> None:
 
 def main(docs: Path) -> None:
     """Write the tables into `docs/tofino.md` and draw `docs/images/tofino_resources.png`."""
-    contents = [(_P4SRC / "build" / arch / "resources.json").read_text() for arch, _ in (*_CHIPS, _AGGREGATION)]
+    contents = [
+        (_P4SRC / "build" / arch / "resources.json").read_text()
+        for arch, _ in (*_CHIPS, _AGGREGATION)
+    ]
     chips = [read(name, content) for (_, name), content in zip(_CHIPS, contents, strict=False)]
     aggregation = read(_AGGREGATION[1], contents.pop())
     page = docs / "tofino.md"
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), tables(chips, aggregation)), encoding="utf-8")
+    page.write_text(
+        with_tables(page.read_text(encoding="utf-8"), tables(chips, aggregation)), encoding="utf-8"
+    )
     source = hashlib.sha256("".join(contents).encode()).hexdigest()
     draw(chips, docs / "images" / "tofino_resources.png", source)
 

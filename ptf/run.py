@@ -2,8 +2,8 @@
 
     python ptf/run.py --target softswitch promotion digests.Clock
 
-The exit status is 0 if every test passed or was skipped, 1 if a test failed or the target ended by itself, and 2 if
-nothing could be run.
+The exit status is 0 if every test passed or was skipped, 1 if a test failed or the target ended by
+itself, and 2 if nothing could be run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from echelon.switches.targets.launching import Place, SwitchLauncher, SwitchProc
 
 _HERE = Path(__file__).resolve().parent
 PORTS = (0, 1, 2, 3, 4)
-"""Hosts are at ports 1 to 4. A program that forwards a packet without choosing a port sends it to port 0."""
+"""Hosts are at ports 1 to 4.
+
+A program that forwards a packet without choosing a port sends it to port 0.
+"""
 P4INFO = "echelon.p4info.txtpb"
 _TABLE = "flow"
 _WITHOUT_TABLE = {"aggregation", "unclaimed"}
@@ -52,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         launcher = find_target(options.target, "--target").launcher()
         if launcher is None:
-            raise RunError(f"target {options.target} does not run as a process (give another --target)")
+            raise RunError(
+                f"target {options.target} does not run as a process (give another --target)"
+            )
         launcher.find()
         if options.program is not None:
             _check_program(options.program, options.tests)
@@ -68,15 +73,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ptf/run.py", description="Tests of the P4 program on a running switch.")
+    parser = argparse.ArgumentParser(
+        prog="ptf/run.py", description="Tests of the P4 program on a running switch."
+    )
     parser.add_argument(
-        "--target", default=DEFAULT_TARGET, help=f"what to test: {', '.join(TARGETS)} ({DEFAULT_TARGET})"
+        "--target",
+        default=DEFAULT_TARGET,
+        help=f"what to test: {', '.join(TARGETS)} ({DEFAULT_TARGET})",
     )
     parser.add_argument(
         "--ports",
         choices=("auto", "veth", "unix"),
         default="auto",
-        help="veth pairs in a network namespace of the run's own (root), or Unix sockets; auto: veth where possible",
+        help=(
+            "veth pairs in a network namespace of the run's own (root), or Unix sockets; auto: veth"
+            " where possible"
+        ),
     )
     parser.add_argument(
         "--program",
@@ -84,14 +96,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="the output of p4c for another build of the program",
     )
-    parser.add_argument("--out", type=Path, default=Path("out/ptf"), help="directory for logs (out/ptf)")
-    parser.add_argument("tests", nargs="*", help="modules or module.Class; ^ before a name excludes it (all tests)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/ptf"), help="directory for logs (out/ptf)"
+    )
+    parser.add_argument(
+        "tests", nargs="*", help="modules or module.Class; ^ before a name excludes it (all tests)"
+    )
     return parser
 
 
 def _build_directory(text: str) -> Path:
     if not Path(text, P4INFO).is_file():
-        raise argparse.ArgumentTypeError(f"there is no {P4INFO} in {text}; give a directory with the output of p4c")
+        raise argparse.ArgumentTypeError(
+            f"there is no {P4INFO} in {text}; give a directory with the output of p4c"
+        )
     return Path(text)
 
 
@@ -103,22 +121,27 @@ def _check_program(directory: Path, tests: Sequence[str]) -> None:
     if f'alias: "{_TABLE}"' in (directory / P4INFO).read_text():
         return
     raise RunError(
-        f"the program in {directory} has no table '{_TABLE}', which only tests of "
-        f"{' and '.join(sorted(_WITHOUT_TABLE))} do without (for a build with aggregation, give TESTS=aggregation)"
+        f"the program in {directory} has no table '{_TABLE}', which only tests of"
+        f" {' and '.join(sorted(_WITHOUT_TABLE))} do without (for a build with aggregation, give"
+        " TESTS=aggregation)"
     )
 
 
 def _choose_wiring(wanted: str, target: str, launcher: SwitchLauncher) -> str:
     if wanted == "unix":
         if not launcher.unix_ports:
-            raise WiringError(f"target {target} cannot use Unix sockets as ports; use --ports veth, as root")
+            raise WiringError(
+                f"target {target} cannot use Unix sockets as ports; use --ports veth, as root"
+            )
         return "unix"
     obstacle = why_no_veth()
     if not obstacle:
         return "veth"
     if wanted == "auto" and launcher.unix_ports:
         return "unix"
-    raise WiringError(f"cannot make veth pairs ({obstacle}); they need root, and the commands unshare and ip")
+    raise WiringError(
+        f"cannot make veth pairs ({obstacle}); they need root, and the commands unshare and ip"
+    )
 
 
 def _run(launcher: SwitchLauncher, wiring: str, options: argparse.Namespace) -> int:
@@ -127,10 +150,14 @@ def _run(launcher: SwitchLauncher, wiring: str, options: argparse.Namespace) -> 
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ptf-") as scratch:
         wires = lay_veth(PORTS) if wiring == "veth" else lay_unix(PORTS, Path(scratch))
-        switch = launcher.launch(Place(_SWITCH, _DEVICE_ID, {wire.port: wire.switch_end for wire in wires}), out)
+        switch = launcher.launch(
+            Place(_SWITCH, _DEVICE_ID, {wire.port: wire.switch_end for wire in wires}), out
+        )
         try:
             switch.wait_ready()
-            status, found = _run_tests(_ptf_command(wiring, wires, switch, options, out), out / "ptf.log")
+            status, found = _run_tests(
+                _ptf_command(wiring, wires, switch, options, out), out / "ptf.log"
+            )
             problem = _problem(switch)
         finally:
             ended = switch.stop()
@@ -138,7 +165,8 @@ def _run(launcher: SwitchLauncher, wiring: str, options: argparse.Namespace) -> 
         if result.bad:
             print(f"\n{result.test}\n{result.why}")
     print(
-        f"\n{results.summary(found, f'{options.target} over {wiring} ports', time.monotonic() - start)}; logs in {out}"
+        f"\n{results.summary(found, f'{options.target} over {wiring} ports', time.monotonic() - start)};"
+        f" logs in {out}"
     )
     # A target that crashes while it is being stopped ends by another signal.
     if problem or ended not in (0, -signal.SIGTERM):
@@ -163,14 +191,20 @@ def _problem(switch: SwitchProcess) -> str:
 
 
 def _ptf_command(
-    wiring: str, wires: Sequence[Wire], switch: SwitchProcess, options: argparse.Namespace, out: Path
+    wiring: str,
+    wires: Sequence[Wire],
+    switch: SwitchProcess,
+    options: argparse.Namespace,
+    out: Path,
 ) -> list[str]:
     platform = (
         ["--platform", "eth"]
         if wiring == "veth"
         else ["--platform", "unix", "--platform-dir", str(_HERE / "platforms")]
     )
-    interfaces = [argument for wire in wires for argument in ("--interface", f"{wire.port}@{wire.test_end}")]
+    interfaces = [
+        argument for wire in wires for argument in ("--interface", f"{wire.port}@{wire.test_end}")
+    ]
     parameters: dict[str, object] = {
         "switch": dict(switch.entry),
         "device_id": _DEVICE_ID,
@@ -198,7 +232,11 @@ def _run_tests(command: list[str], log: Path) -> tuple[int, list[results.Result]
     found = []
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[write_end]
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[write_end],
         )
         os.close(write_end)
         print(results.heading())

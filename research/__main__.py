@@ -10,8 +10,12 @@ from echelon.cli.usage import CommandGroup
 from research.commands import experiments
 from research.commands.coflows import coflows
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-app.add_typer(experiments.app, name="experiment", help="Repeat published experiments and compare the numbers.")
+app = typer.Typer(
+    cls=CommandGroup, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+)
+app.add_typer(
+    experiments.app, name="experiment", help="Repeat published experiments and compare the numbers."
+)
 app.command()(coflows)
 
 

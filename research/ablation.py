@@ -1,10 +1,11 @@
 """What each part of `echelon` gives: the rank, the paths, the choice by simulation. `python -m
 research.ablation [SCENARIOS] [DRAWS]`.
 
-Scenarios are the first ones of the reporting half of `echelon evaluate` (60), each in a number of draws of phases (1),
-and the three mixed clusters, all on the fluid engine with levels. Sizes, computing and phases are known. A line for
-each part: the ratios to `fair` of the mean and of the worst job; scenarios in which these are more than 1 % worse; and
-the ratios in each of the mixed clusters.
+Scenarios are the first ones of the reporting half of `echelon evaluate` (60), each in a number of
+draws of phases (1), and the three mixed clusters, all on the fluid engine with levels. Sizes,
+computing and phases are known. A line for each part: the ratios to `fair` of the mean and of the
+worst job; scenarios in which these are more than 1 % worse; and the ratios in each of the mixed
+clusters.
 """
 
 from __future__ import annotations
@@ -58,10 +59,14 @@ def ours(**parameters: str) -> Callable[[], Policy]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of `echelon`, and the candidates that it chooses among if these are others than the policy's."""
+    """A part of `echelon`, and the candidates that it chooses among if these are others than the
+    policy's.
+    """
 
     make: Callable[[], Policy]
-    candidates: Callable[[Sequence[CandidatePlan]], Sequence[CandidatePlan]] = lambda all_of_them: all_of_them
+    candidates: Callable[[Sequence[CandidatePlan]], Sequence[CandidatePlan]] = lambda all_of_them: (
+        all_of_them
+    )
 
 
 PARTS = {
@@ -88,10 +93,16 @@ def measured(scenario: Scenario, part: Part) -> dict[str, float]:
     alone = AloneRuns().update(scenario.jobs, scenario.fabric)
     end_s = ITERATIONS * max(Fraction(duration_s(record)) for record in alone.values())
     with patch(
-        "echelon.planning.policies.echelon.policy.candidates", lambda several: part.candidates(candidates(several))
+        "echelon.planning.policies.echelon.policy.candidates",
+        lambda several: part.candidates(candidates(several)),
     ):
-        records = run(scenario, "part", part.make, lambda _job, _iteration: None, end_s=end_s).records
-    return {name: slowdown(record, float(end_s), float(duration_s(alone[name]))) for name, record in records.items()}
+        records = run(
+            scenario, "part", part.make, lambda _job, _iteration: None, end_s=end_s
+        ).records
+    return {
+        name: slowdown(record, float(end_s), float(duration_s(alone[name])))
+        for name, record in records.items()
+    }
 
 
 def averaged(scenarios: Iterable[Scenario], part: Part) -> tuple[float, float]:
@@ -114,12 +125,29 @@ def main() -> None:
         fair = found["`fair`"]
         for name, (mean, worst) in found.items():
             ratios[name].append((mean / fair[0], worst / fair[1]))
-        print(of, *(f"{mean:.3f}/{worst:.3f}" for mean, worst in found.values()), file=sys.stderr, flush=True)
-    heads = ("part", "mean", "lost", "worst job", "lost", "leaf-spine", "rail-optimised", "fat-tree")
+        print(
+            of,
+            *(f"{mean:.3f}/{worst:.3f}" for mean, worst in found.values()),
+            file=sys.stderr,
+            flush=True,
+        )
+    heads = (
+        "part",
+        "mean",
+        "lost",
+        "worst job",
+        "lost",
+        "leaf-spine",
+        "rail-optimised",
+        "fat-tree",
+    )
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for name, of_part in ratios.items():
         means, worsts = zip(*of_part[:scenarios], strict=True)
-        cells = [f"{fmean(column):.3f} | {sum(one > 1 + CLOSE for one in column)}" for column in (means, worsts)]
+        cells = [
+            f"{fmean(column):.3f} | {sum(one > 1 + CLOSE for one in column)}"
+            for column in (means, worsts)
+        ]
         cells += [f"{mean:.3f} / {worst:.3f}" for mean, worst in of_part[scenarios:]]
         print(f"| {name} | {' | '.join(cells)} |")
 

@@ -1,8 +1,10 @@
-"""What `echelon advise` says beside what happens from packets: `python -m research.advised [FILE...]`.
+"""What `echelon advise` says beside what happens from packets: `python -m research.advised
+[FILE...]`.
 
-Every policy that decides once runs each scenario from packets, for as long as its slowest job needs alone for
-`ITERATIONS`. A line for each scenario: the advice, the best from packets, and the regret, by what part the mean
-slowdown under the advice is larger. Policies that decide again and again take hours from packets and are left out.
+Every policy that decides once runs each scenario from packets, for as long as its slowest job needs
+alone for `ITERATIONS`. A line for each scenario: the advice, the best from packets, and the regret,
+by what part the mean slowdown under the advice is larger. Policies that decide again and again take
+hours from packets and are left out.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ def main() -> None:
     for file in files:
         exact = _ran(file, "plan", Knowledge())
         best = ranked(exact, exact, needs).best.policy
-        happened = {name: fmean(of["slowdowns"].values()) for name, of in _ran(file, "packets", Knowledge()).items()}
+        happened = {
+            name: fmean(of["slowdowns"].values())
+            for name, of in _ran(file, "packets", Knowledge()).items()
+        }
         then = min(happened, key=happened.__getitem__)
         regrets.append(happened[best] / happened[then] - 1)
         print(
-            f"{file.stem}: take {best} ({happened[best]:.3f}), best from packets {then} ({happened[then]:.3f}), "
-            f"fair {happened['fair']:.3f}, regret {regrets[-1]:.1%}",
+            f"{file.stem}: take {best} ({happened[best]:.3f}), best from packets {then}"
+            f" ({happened[then]:.3f}), fair {happened['fair']:.3f}, regret {regrets[-1]:.1%}",
             flush=True,
         )
     print(*_report(regrets), sep="\n")
@@ -46,7 +51,10 @@ def main() -> None:
 
 def _ran(file: Path, mode: Mode, knowledge: Knowledge) -> Mapping[str, Mapping[str, Any]]:
     """Return the measurement of each policy that ran."""
-    found = {name: slowdowns(str(file), PolicyChoice(name), mode, ITERATIONS, knowledge) for name in POLICIES}
+    found = {
+        name: slowdowns(str(file), PolicyChoice(name), mode, ITERATIONS, knowledge)
+        for name in POLICIES
+    }
     for name, of in found.items():
         if "error" in of:
             print(f"{file.stem}: {name} ({mode}): {of['error']}", file=sys.stderr)
@@ -56,8 +64,8 @@ def _ran(file: Path, mode: Mode, knowledge: Knowledge) -> Mapping[str, Mapping[s
 def _report(regrets: list[float]) -> Iterator[str]:
     near = sum(regret <= CLOSE for regret in regrets)
     yield (
-        f"best within {CLOSE:.0%}: {near} of {len(regrets)}; regret {fmean(regrets):.1%} in the mean, "
-        f"{max(regrets):.1%} at most"
+        f"best within {CLOSE:.0%}: {near} of {len(regrets)}; regret {fmean(regrets):.1%} in the"
+        f" mean, {max(regrets):.1%} at most"
     )
 
 

@@ -35,7 +35,9 @@ class Times(NamedTuple):
 
 
 def fabric(kind: Kind, ranks: int) -> Document:
-    """Return a ring of switches with a host at each, or one switch; links that matter have ASTRA-sim's rate."""
+    """Return a ring of switches with a host at each, or one switch; links that matter have
+    ASTRA-sim's rate.
+    """
     hosts = [f"h{number}" for number in range(ranks)]
     if kind == "switch":
         return {
@@ -50,7 +52,10 @@ def fabric(kind: Kind, ranks: int) -> Document:
         {"between": [host, switch], "rate": f"{ranks * RATE_BPS} bit/s"}
         for host, switch in zip(hosts, switches, strict=True)
     ]
-    between = [{"between": list(pair), "rate": f"{RATE_BPS} bit/s"} for pair in pairwise([*switches, switches[0]])]
+    between = [
+        {"between": list(pair), "rate": f"{RATE_BPS} bit/s"}
+        for pair in pairwise([*switches, switches[0]])
+    ]
     return {"fabric": kind, "hosts": hosts, "switches": switches, "links": [*own, *between]}
 
 
@@ -106,7 +111,9 @@ def _finish_s(run: echelon.PolicyRun) -> Fraction:
 def main() -> None:
     out = sys.stdout
     heads = ("fabric", "collective", "ranks", "ASTRA-sim", "Echelon", "difference")
-    out.write(f"| {' | '.join(heads)} | without latency | without acknowledgements |\n{'|---' * 8}|\n")
+    out.write(
+        f"| {' | '.join(heads)} | without latency | without acknowledgements |\n{'|---' * 8}|\n"
+    )
     for kind, operation in OPERATIONS:
         for ranks in RANKS:
             ours = simulated_s(kind, operation, ranks, SIZE_BYTES)

@@ -1,9 +1,10 @@
-"""The plan that `echelon` chooses beside every other policy, on the fluid engine, for scenario files.
+"""The plan that `echelon` chooses beside every other policy, on the fluid engine, for scenario
+files.
 
-`python -m research.choice FILE ...` prints, for each scenario, mean and worst slowdown under `fair`, under
-the other policy with the best mean, and under `echelon`; how far the mean is from that of the best policy; and by how
-much the job that loses most is slower than under `fair`. Without files, it takes those of `topologies/scenarios` that
-have no cross traffic.
+`python -m research.choice FILE ...` prints, for each scenario, mean and worst slowdown under
+`fair`, under the other policy with the best mean, and under `echelon`; how far the mean is from
+that of the best policy; and by how much the job that loses most is slower than under `fair`.
+Without files, it takes those of `topologies/scenarios` that have no cross traffic.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ SCENARIOS = Path(__file__).parents[1] / "topologies" / "scenarios"
 
 def slowdowns(scenario: Scenario, policy: str, alone_s: Mapping[str, float]) -> dict[str, float]:
     """Return the mean time of each job's iterations over its time alone."""
-    records = run(scenario, policy, partial(make_policy, policy), lambda _job, _iteration: None).records
+    records = run(
+        scenario, policy, partial(make_policy, policy), lambda _job, _iteration: None
+    ).records
     return {
         name: fmean(float(duration_s(iteration)) for iteration in record.finished) / alone_s[name]
         for name, record in records.items()
@@ -60,7 +63,13 @@ def main() -> None:
         to_best = fmean(ours.values()) / fmean(found[best].values()) - 1
         to_fair = max(ours[job] / fair[job] - 1 for job in ours)
         table.add_row(
-            file.stem, shown(fair), best, shown(found[best]), shown(ours), f"{to_best:+.1%}", f"{to_fair:+.1%}"
+            file.stem,
+            shown(fair),
+            best,
+            shown(found[best]),
+            shown(ours),
+            f"{to_best:+.1%}",
+            f"{to_fair:+.1%}",
         )
         print(file.stem, "done", file=sys.stderr)
     Console(width=140).print(table)

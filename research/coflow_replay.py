@@ -1,12 +1,14 @@
 """The replay of a coflow trace on one big switch under a policy, as a fluid.
 
-The ports of the switch are its only bottlenecks. Between decisions all rates are constant. A policy decides when a
-coflow arrives or is finished and when it says so itself, as in `Allocation.valid_until_s`; and when a flow is finished,
-though no sooner than an interval after the last decision, in which the bandwidth of finished flows is idle. With
-interval 0 this is the model of `echelon.planning.fluid` for such coflows.
+The ports of the switch are its only bottlenecks. Between decisions all rates are constant. A policy
+decides when a coflow arrives or is finished and when it says so itself, as in
+`Allocation.valid_until_s`; and when a flow is finished, though no sooner than an interval after the
+last decision, in which the bandwidth of finished flows is idle. With interval 0 this is the model
+of `echelon.planning.fluid` for such coflows.
 
-A trace has hundreds of thousands of flows at a time, so the flows of a coflow are arrays. `_ArraySharing` gives rates
-to them; their order and what they get is the policy's own decision (`CoflowPolicy.share`).
+A trace has hundreds of thousands of flows at a time, so the flows of a coflow are arrays.
+`_ArraySharing` gives rates to them; their order and what they get is the policy's own decision
+(`CoflowPolicy.share`).
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class _Coflow:
         self.key = traced.name, 1, "coflow"
         self.arrival_s = traced.arrival_s
         self.src = np.tile(np.array(traced.mappers, dtype=np.int64), reducers)
-        self.dst = np.repeat(np.array([ports + port for port, _ in traced.reducers], dtype=np.int64), mappers)
+        self.dst = np.repeat(
+            np.array([ports + port for port, _ in traced.reducers], dtype=np.int64), mappers
+        )
         self.left = np.repeat(np.array([size / mappers for _, size in traced.reducers]), mappers)
         self.size = float(self.left.sum())
         self.rates = np.zeros_like(self.left)
@@ -81,7 +85,9 @@ class _Coflow:
 
 
 class _ArraySharing:
-    """The `echelon.planning.policies.coflows.CoflowSharing` of coflows on one big switch, whose links are numbered."""
+    """The `echelon.planning.policies.coflows.CoflowSharing` of coflows on one big switch, whose
+    links are numbered.
+    """
 
     def __init__(self, coflows: Sequence[_Coflow], links: Sequence[Link], rate_Bps: float) -> None:  # noqa: N803
         self._of = {coflow.key: coflow for coflow in coflows}
@@ -110,10 +116,18 @@ class _ArraySharing:
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
         of = self._of[coflow]
         of.rates[:] = of.left / float(seconds)
-        room = self._room(self.residual_Bps) - self._by_link(of.src, of.rates) - self._by_link(of.dst, of.rates)
+        room = (
+            self._room(self.residual_Bps)
+            - self._by_link(of.src, of.rates)
+            - self._by_link(of.dst, of.rates)
+        )
         self._leave(self.residual_Bps, room)
 
-    def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
+    def fill_evenly(
+        self,
+        coflows: Iterable[CoflowKey],
+        residual_Bps: MutableMapping[Link, Number],  # noqa: N803
+    ) -> None:
         chosen = [self._of[coflow] for coflow in coflows]
         if not chosen:
             return
@@ -126,10 +140,12 @@ class _ArraySharing:
             s, d = src[going], dst[going]
             count = self._by_link(s) + self._by_link(d)
             share = np.divide(room, count, out=np.full(len(room), np.inf), where=count > 0)
-            # Flows stop at every port whose share is the lowest among the ports of its flows, not only at the tightest
-            # port.
+            # Flows stop at every port whose share is the lowest among the ports of its flows, not
+            # only at the tightest port.
             tied = 1 + 1e-12
-            looser = self._by_link(s, share[d] * tied < share[s]) + self._by_link(d, share[s] * tied < share[d])
+            looser = self._by_link(s, share[d] * tied < share[s]) + self._by_link(
+                d, share[s] * tied < share[d]
+            )
             stops = looser == 0
             stopped = stops[s] | stops[d]
             given = np.minimum(share[s], share[d])[stopped]
@@ -153,7 +169,9 @@ class _ArraySharing:
                 of.rates[flow] += rate
                 room[of.src[flow]] -= rate
                 room[of.dst[flow]] -= rate
-                going = going[(room[of.src[going]] > self._full) & (room[of.dst[going]] > self._full)]
+                going = going[
+                    (room[of.src[going]] > self._full) & (room[of.dst[going]] > self._full)
+                ]
         self._leave(self.residual_Bps, room)
 
     def _by_link(self, ends: Ints, values: Floats | Mask | None = None) -> Floats:
@@ -176,7 +194,8 @@ def replay(
     interval_s: float = 0.0,
     progress: CommandProgress = UNSEEN,
 ) -> CoflowReplay:
-    """Send all coflows of a trace at the rates of a policy. Every port of the switch has `rate_bps` in each direction.
+    """Send all coflows of a trace at the rates of a policy. Every port of the switch has `rate_bps`
+    in each direction.
 
     `progress` is told of each coflow that has finished.
     """
@@ -220,7 +239,9 @@ def _next_s(now_s: float, active: Sequence[_Coflow], interval_s: float) -> float
     for coflow in active:
         if not len(coflow.left):
             return now_s
-        needs_s = np.divide(coflow.left, coflow.rates, out=np.full(len(coflow.left), np.inf), where=coflow.rates > 0)
+        needs_s = np.divide(
+            coflow.left, coflow.rates, out=np.full(len(coflow.left), np.inf), where=coflow.rates > 0
+        )
         first_flow_s = min(first_flow_s, float(needs_s.min()))
         first_coflow_s = min(first_coflow_s, float(needs_s.max()))
     return now_s + min(first_coflow_s, max(first_flow_s, interval_s))

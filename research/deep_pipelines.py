@@ -1,11 +1,12 @@
 """Deep pipelines from packets, beside packets in the order of earliest deadline first (EDF).
 
-A job is alone on a line of switches, one stage at each. `python -m research.deep_pipelines` prints the
-slowest of three iterations under `echelon` over that under EDF, for all cases (half an hour of one processor); with the
-number of a row, for that row.
+A job is alone on a line of switches, one stage at each. `python -m research.deep_pipelines` prints
+the slowest of three iterations under `echelon` over that under EDF, for all cases (half an hour of
+one processor); with the number of a row, for that row.
 
-EDF needs no ranking by time here: between two stages, the order of deadlines is that of the micro-batches. The
-reference therefore gives each micro-batch a queue of its own, which has no thresholds, promotion or memory.
+EDF needs no ranking by time here: between two stages, the order of deadlines is that of the
+micro-batches. The reference therefore gives each micro-batch a queue of its own, which has no
+thresholds, promotion or memory.
 """
 
 from __future__ import annotations
@@ -86,13 +87,18 @@ PIPELINES = [
 
 
 class Edf:
-    """The policy that serves the flows between two stages one after another, in the order of their deadlines."""
+    """The policy that serves the flows between two stages one after another, in the order of their
+    deadlines.
+    """
 
     name = "edf"
     Parameters = NoParameters
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return a plan with a queue for each flow between two stages. Raise `ValueError` for more than eight."""
+        """Return a plan with a queue for each flow between two stages.
+
+        Raise `ValueError` for more than eight.
+        """
         of_jobs = FlowPaths().update(jobs, fabric, paths)
         places: dict[str, int] = {}
         for job in jobs:
@@ -102,7 +108,10 @@ class Edf:
         if max(places.values()) >= LEVELS:
             raise ValueError(f"an EchelonFlow has more flows than a port has queues ({LEVELS})")
         flows = {
-            job: tuple(FlowPlan(job, flow, Fixed(LEVELS - 1 - places[flow]), path) for flow, path in of_job.items())
+            job: tuple(
+                FlowPlan(job, flow, Fixed(LEVELS - 1 - places[flow]), path)
+                for flow, path in of_job.items()
+            )
             for job, of_job in of_jobs.items()
         }
         return Plan.of_jobs(self.name, flows, default_schedule=strict(), hosts_rank=True)
@@ -119,7 +128,9 @@ def from_packets(scenario: Scenario, make: Callable[[], Policy]) -> PolicyRun:
 
 
 def echelon_over_edf(pipeline: DeepPipeline, order: str = "memory") -> float:
-    """Return the slowest iteration under `echelon` over that under EDF. Raise `AssertionError` for reordering."""
+    """Return the slowest iteration under `echelon` over that under EDF. Raise `AssertionError` for
+    reordering.
+    """
     scenario = pipeline.scenario()
     ours = from_packets(scenario, partial(make_policy, "echelon", order=order))
     assert not any(ours.reordered.values()), ours.reordered
@@ -128,11 +139,15 @@ def echelon_over_edf(pipeline: DeepPipeline, order: str = "memory") -> float:
 
 def main() -> None:
     chosen = [PIPELINES[int(row)] for row in sys.argv[1:]] or PIPELINES
-    print("| stages, micro-batches | passes | communication : compute | echelon / EDF |\n|---|---|---|---|")
+    print(
+        "| stages, micro-batches | passes | communication : compute | echelon / EDF"
+        " |\n|---|---|---|---|"
+    )
     for each in chosen:
         passes = "forward and backward" if each.backward else "forward"
         print(
-            f"| {each.stages}, {each.micro_batches} | {passes} | {each.ratio}:1 | {echelon_over_edf(each):.3f} |",
+            f"| {each.stages}, {each.micro_batches} | {passes} | {each.ratio}:1 |"
+            f" {echelon_over_edf(each):.3f} |",
             flush=True,
         )
 

@@ -1,4 +1,6 @@
-"""The interface of an experiment: measurements in stages, then a report of all that was measured."""
+"""The interface of an experiment: measurements in stages, then a report of all that was
+measured.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,13 @@ class Selection:
     policies: tuple[str, ...] = ()
 
     def check(self, models: Iterable[str], policies: Iterable[str]) -> None:
-        """Raise `DocumentError` for a model or policy that an experiment does not have, or an impossible load."""
-        for option, given, known in (("--model", self.models, [*models]), ("--policy", self.policies, [*policies])):
+        """Raise `DocumentError` for a model or policy that an experiment does not have, or an
+        impossible load.
+        """
+        for option, given, known in (
+            ("--model", self.models, [*models]),
+            ("--policy", self.policies, [*policies]),
+        ):
             for name in given:
                 if name not in known:
                     reason = f"the experiment has no '{name}' ({suggestion(name, known)})"
@@ -34,19 +41,32 @@ class Selection:
         for load in self.loads:
             if not 0 <= load < 1:
                 raise DocumentError(
-                    "--load", "", f"{load} is not a share of the link (give a number from 0 to below 1, such as 0.8)"
+                    "--load",
+                    "",
+                    f"{load} is not a share of the link (give a number from 0 to below 1, such as"
+                    " 0.8)",
                 )
 
 
 Stages = Generator[Sequence[Task], Mapping[str, Stored], None]
-"""A generator that yields tasks, receives what they measured (by name), and yields what can be measured then."""
+"""A generator that yields tasks, receives what they measured (by name), and yields what can be
+measured then.
+"""
 
 
 class Experiment(Protocol):
     """One entry of `registry`."""
 
-    def stages(self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
-        """Return the measurements. Raise `DocumentError` for a selection that the experiment does not have."""
+    def stages(
+        self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]
+    ) -> Stages:
+        """Return the measurements.
+
+        Raise `DocumentError` for a selection that the experiment does not have.
+        """
 
     def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
-        """Draw and write what `store` has into the directory `out`. Return the files, the report first."""
+        """Draw and write what `store` has into the directory `out`.
+
+        Return the files, the report first.
+        """

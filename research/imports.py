@@ -1,8 +1,8 @@
 """How many workloads of other tools' repositories import, and why the others do not.
 
-`python -m research.imports DIRECTORY...` looks in checkouts for files that begin as one of the formats does,
-tries each with the options of docs/importing.md (fewest first), and prints a row for each group of files of one kind. A
-row for each refusal follows, with its reason.
+`python -m research.imports DIRECTORY...` looks in checkouts for files that begin as one of the
+formats does, tries each with the options of docs/importing.md (fewest first), and prints a row for
+each group of files of one kind. A row for each refusal follows, with its reason.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Group:
 def groups(root: Path) -> Iterator[Group]:
     """Yield what looks like a workload below a directory."""
     ranks: dict[str, list[Path]] = defaultdict(list)
-    for path in sorted(path for path in root.rglob("*") if path.is_file() and ".git" not in path.parts):
+    for path in sorted(
+        path for path in root.rglob("*") if path.is_file() and ".git" not in path.parts
+    ):
         if match := re.fullmatch(r"(.*)\.\d+\.et", str(path)):
             ranks[match[1]].append(path)
         elif path.name.endswith((".tar.gz", ".tgz")) and "test" in str(path):
@@ -68,11 +70,15 @@ def groups(root: Path) -> Iterator[Group]:
                 yield Group("SimAI .txt", "simai", (Source(str(path), data),))
     for files in ranks.values():
         files.sort(key=lambda file: int(file.name.split(".")[-2]))
-        yield Group("Chakra .et", "chakra", tuple(Source(str(file), file.read_bytes()) for file in files))
+        yield Group(
+            "Chakra .et", "chakra", tuple(Source(str(file), file.read_bytes()) for file in files)
+        )
 
 
 def packed(path: Path) -> Iterator[Group]:
-    """Yield the traces in an archive, each alone: none of the archives has those of several ranks."""
+    """Yield the traces in an archive, each alone: none of the archives has those of several
+    ranks.
+    """
     with tarfile.open(path) as archive:
         for member in archive:
             if member.isfile() and not Path(member.name).name.startswith("._"):
@@ -87,7 +93,9 @@ def reason(group: Group) -> str:
     reasons: dict[str, None] = {}
     attempts = ATTEMPTS[group.format_name]
     # Those that do not say what they compute are lists of communication alone.
-    alone = ({**attempt, "options": {**_options(attempt), "computing": "0 s"}} for attempt in attempts)
+    alone = (
+        {**attempt, "options": {**_options(attempt), "computing": "0 s"}} for attempt in attempts
+    )
     for attempt in (*attempts, *alone):
         try:
             convert(group.format_name, group.sources, "job", **attempt)  # type: ignore[arg-type]
@@ -114,11 +122,17 @@ def main(roots: Sequence[str]) -> None:
             for group in groups(root):
                 status.update(f"importing {group.sources[0].name}")
                 why = reason(group)
-                counts[group.kind].update(workloads=1, files=len(group.sources), imported=int(not why))
+                counts[group.kind].update(
+                    workloads=1, files=len(group.sources), imported=int(not why)
+                )
                 if why:
                     refused.append((group.sources[0].name.removeprefix(f"{root}/"), why))
             for kind, count in sorted(counts.items()):
-                table.add_row(root.name, kind, *(str(count[key]) for key in ("workloads", "files", "imported")))
+                table.add_row(
+                    root.name,
+                    kind,
+                    *(str(count[key]) for key in ("workloads", "files", "imported")),
+                )
     console = Console()
     console.print(table)
     for name, why in refused:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from echelon_lab.traffic.outcome import FlowOutcome
 
 Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
-"""A function that runs a scenario under one policy: (scenario, policy's label, maker of the policy, progress(job,
-iteration))."""
+"""A function that runs a scenario under one policy: (scenario, policy's label, maker of the policy,
+progress(job, iteration))."""
 
 _TCP_BYTES = HEADER_BYTES + STAMP_BYTES
 """Bytes of headers and options in every packet."""
@@ -34,8 +34,8 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """A link that cross traffic and training share, identified by the hosts at one end: flows that one of `hosts` sends
-    (src), or receives (dst), take it."""
+    """A link that cross traffic and training share, identified by the hosts at one end: flows that
+    one of `hosts` sends (src), or receives (dst), take it."""
 
     end: Literal["src", "dst"]
     hosts: tuple[str, ...]
@@ -48,9 +48,11 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Flows of cross traffic on one bottleneck, and the same flows under processor sharing of what training left there.
+    """Flows of cross traffic on one bottleneck, and the same flows under processor sharing of what
+    training left there.
 
-    Both count all flows that started in the measured time. A flow that had not ended then counts with its age.
+    Both count all flows that started in the measured time. A flow that had not ended then counts
+    with its age.
     """
 
     flows: int
@@ -71,17 +73,19 @@ def measure(
     bottlenecks: Sequence[Bottleneck],
     make_runner: Callable[[], Runner],
 ) -> dict[str, Any]:
-    """Run the scenario `document`, of one job and one policy; `warm_up` iterations at its beginning do not count.
+    """Run the scenario `document`, of one job and one policy; `warm_up` iterations at its beginning
+    do not count.
 
-    `fewest` is how many iterations, warm-up included, every policy is given that this one is compared with. Cross
-    traffic is compared from the end of the warm-up to the end of those, as the job alone would take them: under no
-    policy are they faster, so all have this time in common.
+    `fewest` is how many iterations, warm-up included, every policy is given that this one is
+    compared with. Cross traffic is compared from the end of the warm-up to the end of those, as the
+    job alone would take them: under no policy are they faster, so all have this time in common.
 
-    Return a mapping for JSON. ``iterations_s``; ``from_s``, ``to_s``: the time that they took, in seconds of the run;
-    ``cross``: None, or a `TrafficSummary` of that time of all sources together; ``compared``: None, or the same of the
-    time in which policies are compared, with its ``from_s`` and ``to_s``; ``sharing``: a `Sharing` of the latter time
-    for each of `bottlenecks`; ``training_bps``: by bottleneck, what training sent over it; ``dropped``,
-    ``retransmitted``, ``reordered``: packets of the whole run. Raise what a run raises.
+    Return a mapping for JSON. ``iterations_s``; ``from_s``, ``to_s``: the time that they took, in
+    seconds of the run; ``cross``: None, or a `TrafficSummary` of that time of all sources together;
+    ``compared``: None, or the same of the time in which policies are compared, with its ``from_s``
+    and ``to_s``; ``sharing``: a `Sharing` of the latter time for each of `bottlenecks`;
+    ``training_bps``: by bottleneck, what training sent over it; ``dropped``, ``retransmitted``,
+    ``reordered``: packets of the whole run. Raise what a run raises.
     """
     scenario = scenario_of(document, name)
     (job,), (choice,) = scenario.jobs, scenario.policies
@@ -91,12 +95,15 @@ def measure(
     counted = iterations[warm_up : scenario.iterations]
     if not counted:
         raise RunError(
-            f"{len(iterations)} iterations finished, {warm_up} of them for warm-up, which leaves none to count"
+            f"{len(iterations)} iterations finished, {warm_up} of them for warm-up, which leaves"
+            " none to count"
         )
     from_s, to_s = float(counted[0].start), float(counted[-1].finish or 0)
     shim = all(spec.recognition.by == "shim" for spec in scenario.specs.values())
     sent = partial(_wire_bytes, packet_bytes=scenario.transport.packet_bytes)
-    uses = [_uses(job, iterations, bottleneck, float if shim else sent) for bottleneck in bottlenecks]
+    uses = [
+        _uses(job, iterations, bottleneck, float if shim else sent) for bottleneck in bottlenecks
+    ]
     outcomes = list(chain.from_iterable(run.traffic_flows.values()))
     alone_s = float(alone_iterations_s(scenario)[job.name])
     window = warm_up * alone_s, fewest * alone_s
@@ -106,13 +113,17 @@ def measure(
         "to_s": round(to_s, _DIGITS),
         "cross": _cross(outcomes, from_s, to_s, bottlenecks) if scenario.traffic else None,
         "compared": _compared(outcomes, *window, bottlenecks) if scenario.traffic else None,
-        "sharing": [
-            _rounded(asdict(sharing(outcomes, used, bottleneck, *window, sent)))
-            for bottleneck, used in zip(bottlenecks, uses, strict=True)
-        ]
-        if scenario.traffic
-        else [],
-        "training_bps": [round(8 * _within(used, from_s, to_s) / (to_s - from_s), 3) for used in uses],
+        "sharing": (
+            [
+                _rounded(asdict(sharing(outcomes, used, bottleneck, *window, sent)))
+                for bottleneck, used in zip(bottlenecks, uses, strict=True)
+            ]
+            if scenario.traffic
+            else []
+        ),
+        "training_bps": [
+            round(8 * _within(used, from_s, to_s) / (to_s - from_s), 3) for used in uses
+        ],
         "dropped": sum(stats.packets_dropped for stats in run.switches.values()),
         "retransmitted": sum(run.retransmitted.values()),
         "reordered": sum(run.reordered.values()),
@@ -127,15 +138,17 @@ def sharing(
     to_s: float,
     sent_bytes: Callable[[int], float],
 ) -> Sharing:
-    """Return what cross traffic got on `bottleneck`, beside what was available; `sent_bytes` turns payload into bytes
-    on the wire.
+    """Return what cross traffic got on `bottleneck`, beside what was available; `sent_bytes` turns
+    payload into bytes on the wire.
 
-    All flows since the beginning of the run take part; those that started between `from_s` and `to_s` count. Paced
-    flows are left out: they choose how long they take.
+    All flows since the beginning of the run take part; those that started between `from_s` and
+    `to_s` count. Paced flows are left out: they choose how long they take.
     """
     from echelon_lab.traffic.schedule import PacedFlow
 
-    flows = [o for o in outcomes if bottleneck.carries(o.flow) and not isinstance(o.flow, PacedFlow)]
+    flows = [
+        o for o in outcomes if bottleneck.carries(o.flow) and not isinstance(o.flow, PacedFlow)
+    ]
     flows.sort(key=lambda o: o.started_s)
     arrivals = [Arrival(o.started_s, sent_bytes(o.flow.size_bytes)) for o in flows]
     capacity = left_over(bottleneck.rate_bps / 8, uses)
@@ -183,7 +196,9 @@ def _uses(
     def of(iteration: IterationRecord[Number]) -> Iterator[Use]:
         for name, span in iteration.flows.items():
             if name in carried and span.finish is not None:
-                yield Use(float(span.start), float(span.finish), sent_bytes(carried[name].size_bytes))
+                yield Use(
+                    float(span.start), float(span.finish), sent_bytes(carried[name].size_bytes)
+                )
 
     return [use for iteration in iterations for use in of(iteration)]
 
@@ -191,7 +206,9 @@ def _uses(
 def _within(uses: Iterable[Use], from_s: float, to_s: float) -> float:
     """Return the bytes of `uses` between two times."""
     return math.fsum(
-        use.size_bytes * max(0.0, min(use.to_s, to_s) - max(use.from_s, from_s)) / (use.to_s - use.from_s)
+        use.size_bytes
+        * max(0.0, min(use.to_s, to_s) - max(use.from_s, from_s))
+        / (use.to_s - use.from_s)
         for use in uses
         if use.to_s > use.from_s
     )
@@ -202,7 +219,9 @@ def _cross(
 ) -> dict[str, Any]:
     from echelon_lab.traffic.outcome import summary
 
-    return _rounded(asdict(summary(outcomes, from_s, to_s, bottlenecks[0].rate_bps if bottlenecks else None)))
+    return _rounded(
+        asdict(summary(outcomes, from_s, to_s, bottlenecks[0].rate_bps if bottlenecks else None))
+    )
 
 
 def _compared(
@@ -215,7 +234,10 @@ def _compared(
 
 
 def _rounded(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: round(value, _DIGITS) if isinstance(value, float) else value for key, value in fields.items()}
+    return {
+        key: round(value, _DIGITS) if isinstance(value, float) else value
+        for key, value in fields.items()
+    }
 
 
 def virtual_runner() -> Runner:

@@ -1,10 +1,11 @@
-"""The same jobs and fabric in MonkeyTree and here: `python -m research.monkeytree DIR` prints the tables of
-docs/evaluation.md.
+"""The same jobs and fabric in MonkeyTree and here: `python -m research.monkeytree DIR` prints the
+tables of docs/evaluation.md.
 
-DIR has three programs of hipersys-team/MonkeyTree (commit 536f589): golden_spine, compat and spine_snapshot_cassini.
-Each job is a ring: its workers compute, each sends to the next one, and an iteration ends when all have received. All
-links have one rate, and all jobs start together, since MonkeyTree places no other jobs where it is told. Ratios are to
-`fair` in the same simulator, over the paths that MonkeyTree's hash chooses, and each is the mean over jobs, then cases.
+DIR has three programs of hipersys-team/MonkeyTree (commit 536f589): golden_spine, compat and
+spine_snapshot_cassini. Each job is a ring: its workers compute, each sends to the next one, and an
+iteration ends when all have received. All links have one rate, and all jobs start together, since
+MonkeyTree places no other jobs where it is told. Ratios are to `fair` in the same simulator, over
+the paths that MonkeyTree's hash chooses, and each is the mean over jobs, then cases.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Ring:
     """Microseconds for which a flow of the ring takes a whole link."""
 
     def model_bytes(self, rate_bps: int) -> int:
-        """Return the size of the model whose all-reduce sends that much, in whole chunks, to a few bytes."""
+        """Return the size of the model whose all-reduce sends that much, in whole chunks, to a few
+        bytes.
+        """
         workers = len(self.hosts)
         return workers * round(Fraction(self.send_us * rate_bps, 8 * 10**6) / (2 * (workers - 1)))
 
@@ -85,7 +88,9 @@ def pairs(*times_us: tuple[int, int]) -> Case:
 
 
 def rings(workers: int, *times_us: tuple[int, int]) -> Case:
-    """Return jobs with a worker at each of the first `workers` leaves; spine_snapshot_cassini has this fabric."""
+    """Return jobs with a worker at each of the first `workers` leaves; spine_snapshot_cassini has
+    this fabric.
+    """
     of = (Ring(tuple(range(n, 6 * workers, 6)), *times) for n, times in enumerate(times_us))
     return Case("rings", 6, 3, tuple(of))
 
@@ -100,11 +105,18 @@ def drawn(seed: int) -> Case:
     """Return a drawn scenario, with its jobs on hosts of their own of MonkeyTree's fabric."""
     scenario = draw(seed)
     assert scenario.kind.shape == "data"
-    hosts = Random(f"monkeytree {seed}").sample(range(36), sum(len(job["workers"]) for job in scenario.jobs))
+    hosts = Random(f"monkeytree {seed}").sample(
+        range(36), sum(len(job["workers"]) for job in scenario.jobs)
+    )
     of = []
     for job in scenario.jobs:
         workers = len(job["workers"])
-        sent_s = Fraction(8 * size_bytes(job["data"]["gradient"]), LINK_BPS) * 2 * (workers - 1) / workers
+        sent_s = (
+            Fraction(8 * size_bytes(job["data"]["gradient"]), LINK_BPS)
+            * 2
+            * (workers - 1)
+            / workers
+        )
         own, hosts = hosts[:workers], hosts[workers:]
         compute_us = round(seconds_of(job["data"]["compute"]) * 10**6)
         of.append(Ring(tuple(sorted(own)), compute_us, round(sent_s * 10**6)))
@@ -127,7 +139,9 @@ def cases() -> list[Case]:
         rings(4, *(fits,) * 4),
         rings(6, *(full,) * 4),
         rings(2, fits, full, (100_000, 100_000), (200_000, 100_000)),
-        rings(6, fits, (80_000, 20_000), (160_000, 40_000), full, (300_000, 100_000), (50_000, 20_000)),
+        rings(
+            6, fits, (80_000, 20_000), (160_000, 40_000), full, (300_000, 100_000), (50_000, 20_000)
+        ),
         *map(drawn, SEEDS),
     ]
 
@@ -146,7 +160,10 @@ def write(case: Case, directory: Path, rate_bps: int) -> None:
         )
     lines = [
         str(len(case.rings)),
-        *(f"{number}: {len(ring.hosts)} j{number} {ITERATIONS}" for number, ring in enumerate(case.rings)),
+        *(
+            f"{number}: {len(ring.hosts)} j{number} {ITERATIONS}"
+            for number, ring in enumerate(case.rings)
+        ),
         "",
         "Placement",
         *(f"{host}: {number}" for host, number in placed),
@@ -170,16 +187,31 @@ class MonkeyTree:
     programs: Path
 
     def golden(self, system: str, case: Case) -> Times:
-        """Return the times under a system of golden_spine, with the workers where `case` has them."""
+        """Return the times under a system of golden_spine, with the workers where `case` has
+        them.
+        """
         fabric = [str(case.spines), str(6 * case.leaves), "0", "0", "6"]
         return read(
-            self._output(case, RATE_BPS, "golden_spine", "trace.txt", system, "0", "1", "0", *fabric, "placement.txt"),
+            self._output(
+                case,
+                RATE_BPS,
+                "golden_spine",
+                "trace.txt",
+                system,
+                "0",
+                "1",
+                "0",
+                *fabric,
+                "placement.txt",
+            ),
             ITERATIONS,
         )
 
     def compat(self, allocator: str, case: Case) -> Times:
         """Return the times under an allocator of compat."""
-        return read(self._output(case, SLOW_BPS, "compat", "compat.txt", allocator), COMPAT_ITERATIONS)
+        return read(
+            self._output(case, SLOW_BPS, "compat", "compat.txt", allocator), COMPAT_ITERATIONS
+        )
 
     def cassini(self, case: Case) -> tuple[Times, str]:
         """Return the times under CASSINI, and what it did with the jobs at the beginning."""
@@ -195,14 +227,18 @@ class MonkeyTree:
         with tempfile.TemporaryDirectory() as directory:
             write(case, Path(directory), rate_bps)
             command = [str(self.programs / program), *arguments]
-            return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout
+            return subprocess.run(
+                command, cwd=directory, check=True, capture_output=True, text=True
+            ).stdout
 
 
 # The same here.
 
 
 def spine(src: int, dst: int, job: int, spines: int) -> int:
-    """Return the spine that MonkeyTree's hash chooses: XXH64 of both hosts and the job, with seed 42."""
+    """Return the spine that MonkeyTree's hash chooses: XXH64 of both hosts and the job, with seed
+    42.
+    """
     mask = 2**64 - 1
     p1, p2, p3, p4, p5 = (
         0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5,
@@ -220,7 +256,9 @@ def spine(src: int, dst: int, job: int, spines: int) -> int:
 
 
 class Hashed:
-    """A chooser of the paths of MonkeyTree's ECMP (an `echelon.model.fabric.routing.PathChooser`)."""
+    """A chooser of the paths of MonkeyTree's ECMP (an
+    `echelon.model.fabric.routing.PathChooser`).
+    """
 
     def __init__(self, spines: int) -> None:
         self._spines = spines
@@ -235,13 +273,20 @@ class Hashed:
             through = f"spine{spine(up, down, number, self._spines) + 1}"
             return src, f"leaf{up // 6 + 1}", through, f"leaf{down // 6 + 1}", dst
 
-        return {job.name: {ends: path(int(job.name[1:]), *ends) for ends in connections(job)} for job in jobs}
+        return {
+            job.name: {ends: path(int(job.name[1:]), *ends) for ends in connections(job)}
+            for job in jobs
+        }
 
 
 def job(number: int, ring: Ring) -> Job:
-    """Return a job as our engine has it: one flow from each worker to the next, as in MonkeyTree."""
+    """Return a job as our engine has it: one flow from each worker to the next, as in
+    MonkeyTree.
+    """
     ranks = range(len(ring.hosts))
-    nodes = [{"name": f"c{rank}", "rank": rank, "compute": f"{ring.compute_us} us"} for rank in ranks]
+    nodes = [
+        {"name": f"c{rank}", "rank": rank, "compute": f"{ring.compute_us} us"} for rank in ranks
+    ]
     all_reduce = {
         "name": "sum",
         "collective": "all-reduce",
@@ -252,20 +297,30 @@ def job(number: int, ring: Ring) -> Job:
     workers = [f"h{host + 1}" for host in ring.hosts]
     graph = {"nodes": [*nodes, all_reduce]}
     return build_job(
-        JobSpec.model_validate({"job": f"j{number}", "parallelism": "graph", "workers": workers, "graph": graph})
+        JobSpec.model_validate(
+            {"job": f"j{number}", "parallelism": "graph", "workers": workers, "graph": graph}
+        )
     )
 
 
-def ours(case: Case, policy: str, chooser: PathChooser | None = None, *, ideal: bool = False) -> Times:
-    """Return the times under a policy, over the paths of MonkeyTree's hash unless `chooser` or it chooses others."""
-    fabric = build_fabric(leaf_spine(case.leaves, case.spines, 6, Fraction(6, case.spines), RATE_BPS))
+def ours(
+    case: Case, policy: str, chooser: PathChooser | None = None, *, ideal: bool = False
+) -> Times:
+    """Return the times under a policy, over the paths of MonkeyTree's hash unless `chooser` or it
+    chooses others.
+    """
+    fabric = build_fabric(
+        leaf_spine(case.leaves, case.spines, 6, Fraction(6, case.spines), RATE_BPS)
+    )
     jobs = [job(number, ring) for number, ring in enumerate(case.rings)]
     choice = PolicyChoice.parse(policy)
     made = make_policy(choice.name, **dict(choice.parameters))
     vars(made)["plan"] = partial(made.plan, paths=chooser or Hashed(case.spines))
     result = simulate(jobs, fabric, made, ITERATIONS, until="exactly", ideal=ideal)
     return {
-        number: fmean(float(duration_s(iteration)) for iteration in result.jobs[f"j{number}"].finished)
+        number: fmean(
+            float(duration_s(iteration)) for iteration in result.jobs[f"j{number}"].finished
+        )
         for number in range(len(jobs))
     }
 
@@ -275,7 +330,11 @@ def ours(case: Case, policy: str, chooser: PathChooser | None = None, *, ideal: 
 
 def ratio(times: Times, base: Times) -> float | None:
     """Return the mean over jobs; None if one never ends."""
-    return fmean(times[number] / base_s for number, base_s in base.items()) if len(times) == len(base) else None
+    return (
+        fmean(times[number] / base_s for number, base_s in base.items())
+        if len(times) == len(base)
+        else None
+    )
 
 
 def mean(ratios: Iterable[float | None]) -> str:
@@ -306,30 +365,48 @@ def main() -> None:
     rows: dict[str, list[str]] = {name: [] for name in HERE}
     for family, of in families.items():
         fair_there = [there.golden("ecmp", case) for case in of]
-        fair_here = {ideal: [ours(case, "fair", ideal=ideal) for case in of] for ideal in (True, False)}
+        fair_here = {
+            ideal: [ours(case, "fair", ideal=ideal) for case in of] for ideal in (True, False)
+        }
         for name, here in HERE.items():
             theirs = "–"
             if name in THERE:
-                theirs = mean(map(ratio, (there.golden(THERE[name], case) for case in of), fair_there))
+                theirs = mean(
+                    map(ratio, (there.golden(THERE[name], case) for case in of), fair_there)
+                )
             elif name == "CASSINI" and of[0].spines > 1:
                 found = [there.cassini(case) for case in of]
                 theirs = mean(map(ratio, (times for times, _ in found), fair_there))
                 did.append(
-                    f"| {family} | {', '.join(f'{n} {what}' for what, n in Counter(w for _, w in found).items())} |"
+                    f"| {family} |"
+                    f" {', '.join(f'{n} {what}' for what, n in Counter(w for _, w in found).items())} |"
                 )
-            both = [mean(map(ratio, (here(case, i) for case in of), fair_here[i])) for i in (True, False)]
+            both = [
+                mean(map(ratio, (here(case, i) for case in of), fair_here[i]))
+                for i in (True, False)
+            ]
             rows[name] += [theirs, " / ".join(both)]
         off = sorted(
             max(abs(theirs[number] / here[number] - 1) for number in here)
             for theirs, here in zip(fair_there, fair_here[True], strict=True)
         )
         close = sum(value < 1e-4 for value in off)
-        same.append(f"| {family} | {len(of)} | {close} | {100 * off[len(off) // 2]:.4f} % | {100 * off[-1]:.2f} % |")
+        same.append(
+            f"| {family} | {len(of)} | {close} | {100 * off[len(off) // 2]:.4f} % |"
+            f" {100 * off[-1]:.2f} % |"
+        )
         if of[0].spines == 1:
             minmax = [there.compat("minmax", case) for case in of]
             for allocator in OF_PAIRS:
-                print(f"{allocator}: {mean(map(ratio, (there.compat(allocator, case) for case in of), minmax))}")
-    print("| fair, same paths | cases | within 0.01 % | median | largest |\n|---|---|---|---|---|", *same, sep="\n")
+                print(
+                    f"{allocator}:"
+                    f" {mean(map(ratio, (there.compat(allocator, case) for case in of), minmax))}"
+                )
+    print(
+        "| fair, same paths | cases | within 0.01 % | median | largest |\n|---|---|---|---|---|",
+        *same,
+        sep="\n",
+    )
     print(f"| ratio to fair | {' | '.join(heads)} |\n|---{'|---' * 2 * len(heads)}|")
     print(*(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()), sep="\n")
     print("| CASSINI there | what became of the schedule |\n|---|---|", *did, sep="\n")

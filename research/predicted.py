@@ -1,18 +1,20 @@
-"""What `echelon` predicts of its plan beside what happens, and the best plan in hindsight: `python -m
-research.predicted [MIXES] [--fluid]`.
+"""What `echelon` predicts of its plan beside what happens, and the best plan in hindsight: `python
+-m research.predicted [MIXES] [--fluid]`.
 
-Mixes are the first ones of the reporting half of `echelon evaluate`. For each, the policy chooses as it does in a
-service, where phases are unknown, and as it does if they are known. The chosen plan runs from packets, in virtual time,
-in the phases of the scenario, for as many iterations as a search simulates. So do, for hindsight, the plans with the
-best predictions, and those of `fair`, `srpt` and `crux`. `--fluid`: all candidates run instead, on the fluid engine.
+Mixes are the first ones of the reporting half of `echelon evaluate`. For each, the policy chooses
+as it does in a service, where phases are unknown, and as it does if they are known. The chosen plan
+runs from packets, in virtual time, in the phases of the scenario, for as many iterations as a
+search simulates. So do, for hindsight, the plans with the best predictions, and those of `fair`,
+`srpt` and `crux`. `--fluid`: all candidates run instead, on the fluid engine.
 
-A line for each mix, and then: the error of predictions, for each job; how often no plan was better than the chosen one
-by more than 1 %, in the score that a search minimises, and by how much the best was better in all mixes. The error of
-`simulated` is that of the fluid engine in the phases of the run: what no search can know better.
+A line for each mix, and then: the error of predictions, for each job; how often no plan was better
+than the chosen one by more than 1 %, in the score that a search minimises, and by how much the best
+was better in all mixes. The error of `simulated` is that of the fluid engine in the phases of the
+run: what no search can know better.
 
-`python -m research.predicted FILE:DIRECTORY ...` compares what a service predicts of the jobs of a scenario
-file with the iterations that `echelon run FILE --on namespaces --out DIRECTORY --policy echelon` measured on real
-sockets, without the first third of them.
+`python -m research.predicted FILE:DIRECTORY ...` compares what a service predicts of the jobs of a
+scenario file with the iterations that `echelon run FILE --on namespaces --out DIRECTORY --policy
+echelon` measured on real sockets, without the first third of them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ from echelon_lab.virtual.run import run as run_packets
 CLOSE = 0.01
 BEST = 3
 """The number of predictions, the best ones, whose plans run from packets."""
-RIVALS = (FAIR, CandidatePlan(policy="srpt"), CandidatePlan(policy="crux", parameters=(("paths", "given"),)))
+RIVALS = (
+    FAIR,
+    CandidatePlan(policy="srpt"),
+    CandidatePlan(policy="crux", parameters=(("paths", "given"),)),
+)
 KNOWLEDGE = ("unknown", "given")
 
 Slowdowns = Mapping[str, float]
@@ -51,7 +57,9 @@ def choices(scenario: Scenario, phases: str) -> dict[Group, Choice[CandidatePlan
     """Return what `echelon` chooses for each group of several jobs."""
     policy = Echelon(Echelon.Parameters.model_validate({"phases": phases}))
     policy.best_plan(scenario.jobs, scenario.fabric)
-    return {group: found.choice for group, found in policy.choices.items() if found.choice is not None}
+    return {
+        group: found.choice for group, found in policy.choices.items() if found.choice is not None
+    }
 
 
 def follower(scenario: Scenario, candidates: Mapping[Group, CandidatePlan]) -> Echelon:
@@ -72,7 +80,10 @@ def measured(seed: int, candidates: Mapping[Group, CandidatePlan], packets: bool
         run = run_packets(mix.scenario, "echelon", make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
     else:
         run = run_fluid(mix.scenario, "echelon", make, _quiet, end_s=end_s)
-    return {job: slowdown(run.records[job], float(end_s), float(demand.alone_s)) for job, demand in mix.demands.items()}
+    return {
+        job: slowdown(run.records[job], float(end_s), float(demand.alone_s))
+        for job, demand in mix.demands.items()
+    }
 
 
 def _quiet(_job: str, _iteration: int) -> None:
@@ -94,13 +105,15 @@ def tried(choice: Choice[CandidatePlan], packets: bool) -> list[CandidatePlan]:
 def hindsight(
     seed: int, found: Mapping[str, Mapping[Group, Choice[CandidatePlan]]], packets: bool
 ) -> dict[tuple[Group, CandidatePlan], Slowdowns]:
-    """Return what happens to each group of a mix with each of the candidates. Groups share no links, so that one run
-    shows a candidate of each."""
+    """Return what happens to each group of a mix with each of the candidates. Groups share no
+    links, so that one run shows a candidate of each."""
     groups = found[KNOWLEDGE[0]]
     of_group = {
         group: [
             *dict.fromkeys(
-                one for of in found.values() for one in (of[group].best.candidate, *tried(of[group], packets))
+                one
+                for of in found.values()
+                for one in (of[group].best.candidate, *tried(of[group], packets))
             )
         ]
         for group in groups
@@ -148,9 +161,17 @@ def rows(seed: int, packets: bool) -> Iterator[Row]:
     for phases, of in found.items():
         for group, choice in of.items():
             happened = all_happened[group, choice.best.candidate]
-            everyone = measured(seed, {group: choice.best.candidate}, packets=False) if packets else happened
+            everyone = (
+                measured(seed, {group: choice.best.candidate}, packets=False)
+                if packets
+                else happened
+            )
             simulated = {job: everyone[job] for job in choice.best.slowdowns}
-            scores = {one: score(of_one, group) for (its, one), of_one in all_happened.items() if its == group}
+            scores = {
+                one: score(of_one, group)
+                for (its, one), of_one in all_happened.items()
+                if its == group
+            }
             yield Row(seed, phases, choice.best, happened, simulated, scores)
 
 
@@ -174,11 +195,15 @@ def report(of: Sequence[Row]) -> Iterator[str]:
     regrets = [row.over(row.best) for row in of]
     worse = [part for part in regrets if part > CLOSE]
     yield (
-        f"  best within {CLOSE:.0%}: {len(of) - len(worse)} of {len(of)}; regret {fmean(regrets):.2%} in the mean, "
-        f"{max(regrets):.1%} at most, {fmean(worse or [0.0]):.1%} in the mean where it is not the best"
+        f"  best within {CLOSE:.0%}: {len(of) - len(worse)} of {len(of)}; regret"
+        f" {fmean(regrets):.2%} in the mean, {max(regrets):.1%} at most,"
+        f" {fmean(worse or [0.0]):.1%} in the mean where it is not the best"
     )
     for rival in RIVALS:
-        yield f"  to {rival.label}: {fmean(row.over(rival) for row in of if rival in row.scores):+.1%}"
+        yield (
+            f"  to {rival.label}:"
+            f" {fmean(row.over(rival) for row in of if rival in row.scores):+.1%}"
+        )
 
 
 def on_sockets(file: Path, directory: Path) -> list[float]:
@@ -189,15 +214,28 @@ def on_sockets(file: Path, directory: Path) -> list[float]:
     for group in choice.values():
         for job, predicted in sorted(group.best.slowdowns.items()):
             times_s = jobs[job]["iteration_times_s"]
-            happened = fmean(times_s[round(WARM_UP * len(times_s)) :]) / jobs[job]["alone_iteration_s"]
+            happened = (
+                fmean(times_s[round(WARM_UP * len(times_s)) :]) / jobs[job]["alone_iteration_s"]
+            )
             out.append(predicted / happened - 1)
-            print(f"{file.stem}: {group.best.candidate.label}: {job} {predicted:.3f} {happened:.3f} {out[-1]:+.1%}")
+            print(
+                f"{file.stem}: {group.best.candidate.label}: {job} {predicted:.3f} {happened:.3f}"
+                f" {out[-1]:+.1%}"
+            )
     return out
 
 
 def main() -> None:
     if pairs := [word.split(":") for word in sys.argv[1:] if ":" in word]:
-        print(shown([part for file, directory in pairs for part in on_sockets(Path(file), Path(directory))]))
+        print(
+            shown(
+                [
+                    part
+                    for file, directory in pairs
+                    for part in on_sockets(Path(file), Path(directory))
+                ]
+            )
+        )
         return
     mixes = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20)
     found: list[Row] = []
@@ -206,12 +244,14 @@ def main() -> None:
             found.append(row)
             off = fmean(errors(row.chosen.slowdowns, row.happened))
             print(
-                f"seed {seed}, phases {row.phases}: {row.chosen.candidate.label}, off by {off:+.1%}, "
-                f"best {row.best.label}, regret {row.over(row.best):.1%}",
+                f"seed {seed}, phases {row.phases}: {row.chosen.candidate.label}, off by"
+                f" {off:+.1%}, best {row.best.label}, regret {row.over(row.best):.1%}",
                 flush=True,
             )
     for phases in KNOWLEDGE:
-        print(f"phases {phases}:", *report([row for row in found if row.phases == phases]), sep="\n")
+        print(
+            f"phases {phases}:", *report([row for row in found if row.phases == phases]), sep="\n"
+        )
 
 
 if __name__ == "__main__":

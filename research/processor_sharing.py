@@ -1,12 +1,15 @@
-"""Egalitarian processor sharing, exactly: how long transfers take that share a changing capacity equally.
+"""Egalitarian processor sharing, exactly: how long transfers take that share a changing capacity
+equally.
 
-This is the yardstick for cross traffic: given the same flows and the bandwidth that a training job leaves on the
-bottleneck, it is when they would end under ideal congestion control. If flows take longer, bandwidth is not the reason.
+This is the yardstick for cross traffic: given the same flows and the bandwidth that a training job
+leaves on the bottleneck, it is when they would end under ideal congestion control. If flows take
+longer, bandwidth is not the reason.
 
-With N(t) flows in the system and capacity c(t), each is served at c / N. The service that any flow present has had by
-time t, ``S(t) = integral of c / N``, grows for all of them alike: a flow of x bytes that arrives at a ends when S has
-grown by x since a. So one queue, ordered by S(a) + x, holds them all, and only arrivals, departures and changes of
-capacity are events (virtual time as in A. Parekh and R. Gallager, IEEE/ACM Transactions on Networking 1(3), 1993).
+With N(t) flows in the system and capacity c(t), each is served at c / N. The service that any flow
+present has had by time t, ``S(t) = integral of c / N``, grows for all of them alike: a flow of x
+bytes that arrives at a ends when S has grown by x since a. So one queue, ordered by S(a) + x, holds
+them all, and only arrivals, departures and changes of capacity are events (virtual time as in A.
+Parekh and R. Gallager, IEEE/ACM Transactions on Networking 1(3), 1993).
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ class Step:
 def left_over(capacity_Bps: float, uses: Iterable[Use]) -> list[Step]:  # noqa: N803
     """Return what `uses` leave of a capacity, from time 0 on.
 
-    Uses that overlap may add up to more than the capacity: several flows that wait for each other, each spread over its
-    whole time. The excess is sent as soon as there is room, as from a queue, so that no byte of it is lost.
+    Uses that overlap may add up to more than the capacity: several flows that wait for each other,
+    each spread over its whole time. The excess is sent as soon as there is room, as from a queue,
+    so that no byte of it is lost.
     """
     changes: dict[float, float] = {0.0: 0.0}
     for use in uses:
@@ -64,17 +68,21 @@ def left_over(capacity_Bps: float, uses: Iterable[Use]) -> list[Step]:  # noqa: 
             waiting = 0.0
         elif waiting > 0 or spare <= 0:
             out.append(Step(at_s, 0.0))
-            waiting = max(0.0, waiting - spare * (next_s - at_s)) if next_s < float("inf") else waiting
+            waiting = (
+                max(0.0, waiting - spare * (next_s - at_s)) if next_s < float("inf") else waiting
+            )
         else:
             out.append(Step(at_s, spare))
     return out
 
 
-def finish_times_s(arrivals: Sequence[Arrival], capacity: Sequence[Step], until_s: float) -> list[float | None]:
+def finish_times_s(
+    arrivals: Sequence[Arrival], capacity: Sequence[Step], until_s: float
+) -> list[float | None]:
     """Return when each of `arrivals` ends; None: not by `until_s`.
 
-    `arrivals` are in ascending order of time, and so are the steps of `capacity`, the first of which is no later than
-    the first arrival. Takes time in proportion to (n + steps) log n.
+    `arrivals` are in ascending order of time, and so are the steps of `capacity`, the first of
+    which is no later than the first arrival. Takes time in proportion to (n + steps) log n.
     """
     out: list[float | None] = [None] * len(arrivals)
     present: list[tuple[float, int]] = []  # (service at which it ends, flow)

@@ -1,21 +1,24 @@
-"""Published training runs beside what `echelon job new` says of them: `python -m research.published_runs`.
+"""Published training runs beside what `echelon job new` says of them: `python -m
+research.published_runs`.
 
-Nothing is fitted to the runs: matrix multiplications at the part of the peak that they were measured to reach alone,
-memory and links at the rates of data sheets. The time of an iteration is that of the job's passes in its schedule, and
-what of its communication they cannot hide:
+Nothing is fitted to the runs: matrix multiplications at the part of the peak that they were
+measured to reach alone, memory and links at the rates of data sheets. The time of an iteration is
+that of the job's passes in its schedule, and what of its communication they cannot hide:
 
-* m micro-batches on p stages of v chunks: m times the slowest stage, and 1/v of all others to fill and drain;
+* m micro-batches on p stages of v chunks: m times the slowest stage, and 1/v of all others to fill
+  and drain;
 * two sends over each boundary, for the first micro-batch and the last;
 * sums of gradients, less the last backward pass of a stage if they overlap with it;
 * with ZeRO-3, each layer takes the longer of computing and gathering, or scattering.
 
 Runs on up to `HOSTS` hosts are also executed: the job file, alone, as a fluid on one switch.
 
-Sources: **Megatron-LM**, Narayanan et al., SC '21, table 1 (arXiv:2104.04473), whose TFLOP/s are seconds by its
-equation 3; **MT-NLG**, Smith et al., arXiv:2201.11990, section 2.4; **BLOOM**, Le Scao et al., arXiv:2211.05100,
-section 3.4, 150 TFLOP/s by the same equation; **selective**, Korthikanti et al., MLSys '23, table 5 (arXiv:2205.05198);
-**Llama 3**, Grattafiori et al., arXiv:2407.21783, table 4, with 6 operations a parameter and token, and with as many
-chunks as put one layer into each, which the paper does not say; **torchtitan**,
+Sources: **Megatron-LM**, Narayanan et al., SC '21, table 1 (arXiv:2104.04473), whose TFLOP/s are
+seconds by its equation 3; **MT-NLG**, Smith et al., arXiv:2201.11990, section 2.4; **BLOOM**, Le
+Scao et al., arXiv:2211.05100, section 3.4, 150 TFLOP/s by the same equation; **selective**,
+Korthikanti et al., MLSys '23, table 5 (arXiv:2205.05198); **Llama 3**, Grattafiori et al.,
+arXiv:2407.21783, table 4, with 6 operations a parameter and token, and with as many chunks as put
+one layer into each, which the paper does not say; **torchtitan**,
 benchmarks/llama3_h100_202412_torchtitan.md, table 3.
 """
 
@@ -40,7 +43,9 @@ STEPS = 60_000
 
 @dataclass(frozen=True)
 class Run:
-    """A run, its published time of an iteration, and how many bits a second each GPU has to other hosts."""
+    """A run, its published time of an iteration, and how many bits a second each GPU has to other
+    hosts.
+    """
 
     name: str
     source: str
@@ -49,15 +54,19 @@ class Run:
     nic_bps: int = 200 * 10**9
 
 
-def gpt(layers: int, hidden: int, heads: int, vocabulary: int = 51200, positions: int = 2048) -> Model:
+def gpt(
+    layers: int, hidden: int, heads: int, vocabulary: int = 51200, positions: int = 2048
+) -> Model:
     """Return a GPT as in Megatron-LM's papers, with a padded vocabulary."""
     made = tuple(transformer(layers, hidden, heads, vocabulary, 2048, positions=positions))
     return Model("gpt", "", made, "a sequence of 2048 tokens")
 
 
-def megatron_s(layers: int, hidden: int, batch: int, gpus: int, tflops: float, vocabulary: int = 51200) -> float:
-    """Return the seconds of an iteration that reaches so many TFLOP/s on each GPU by the paper's formula, which counts
-    recomputation (SC '21, equation 3)."""
+def megatron_s(
+    layers: int, hidden: int, batch: int, gpus: int, tflops: float, vocabulary: int = 51200
+) -> float:
+    """Return the seconds of an iteration that reaches so many TFLOP/s on each GPU by the paper's
+    formula, which counts recomputation (SC '21, equation 3)."""
     inner = 1 + 2048 / (6 * hidden) + vocabulary / (16 * layers * hidden)
     return 96 * batch * 2048 * layers * hidden**2 * inner / (tflops * 1e12 * gpus)
 
@@ -70,8 +79,8 @@ def training(model: Model, gpu: Gpu, batch: int, **given: Any) -> Training:
 
 
 A100, H100 = GPUS["A100"], GPUS["H100"]
-# Layers, hidden, heads, batch, GPUs, tp, pp, micro-batch, chunks and TFLOP/s: SC '21, table 1. Micro-batch, chunks and
-# whether DDP overlaps sums are from examples/sc21/run_table_1.sh.
+# Layers, hidden, heads, batch, GPUs, tp, pp, micro-batch, chunks and TFLOP/s: SC '21, table 1.
+# Micro-batch, chunks and whether DDP overlaps sums are from examples/sc21/run_table_1.sh.
 SC21 = {
     "GPT 1.7B": (24, 2304, 24, 512, 32, 1, 1, 16, 1, 137),
     "GPT 7.5B": (36, 4096, 32, 512, 128, 4, 1, 16, 1, 142),
@@ -81,8 +90,8 @@ SC21 = {
     "GPT 529.6B": (105, 20480, 128, 2520, 2520, 8, 35, 1, 3, 163),
     "GPT 1008B": (128, 25600, 160, 3072, 3072, 8, 64, 1, 1, 163),
 }
-# Layers, hidden, heads, batch (one sequence each), GPUs, pp, chunks, and seconds with full recomputation and with
-# sequence parallelism and selective recomputation.
+# Layers, hidden, heads, batch (one sequence each), GPUs, pp, chunks, and seconds with full
+# recomputation and with sequence parallelism and selective recomputation.
 MLSYS23 = {
     "GPT 175B": (96, 12288, 96, 64, 64, 8, 3, 18.13, 13.75),
     "GPT 530B": (105, 20480, 128, 280, 280, 35, 3, 49.05, 37.83),
@@ -95,29 +104,67 @@ def runs() -> list[Run]:
     out = []
     old: dict[str, Any] = {"flash": False, "recompute": "full"}
     for name, (layers, hidden, heads, batch, gpus, tp, pp, size, chunks, tflops) in SC21.items():
-        shape = {"data": gpus // tp // pp, "tensor": tp, "pipeline": pp, "chunks": chunks, "micro_batch_samples": size}
+        shape = {
+            "data": gpus // tp // pp,
+            "tensor": tp,
+            "pipeline": pp,
+            "chunks": chunks,
+            "micro_batch_samples": size,
+        }
         of = training(gpt(layers, hidden, heads), A100, batch, **shape, **old, overlap=pp == 1)
         out.append(Run(name, "Megatron-LM", of, megatron_s(layers, hidden, batch, gpus, tflops)))
-    of = training(gpt(105, 20480, 128), A100, 1920, data=8, tensor=8, pipeline=35, overlap=False, **old)
+    of = training(
+        gpt(105, 20480, 128), A100, 1920, data=8, tensor=8, pipeline=35, overlap=False, **old
+    )
     out.append(Run("GPT 530B", "MT-NLG", of, 60.1))
-    shape = {"data": 8, "tensor": 4, "pipeline": 12, "micro_batch_samples": 2, "zero": 1, "overlap": False}
+    shape = {
+        "data": 8,
+        "tensor": 4,
+        "pipeline": 12,
+        "micro_batch_samples": 2,
+        "zero": 1,
+        "overlap": False,
+    }
     of = training(gpt(70, 14336, 112, 250880, 0), A100, 2048, **shape, **old)
     seconds = megatron_s(70, 14336, 2048, 384, 150, 250880)
     out.append(Run("BLOOM 176B", "BLOOM", of, seconds, 50 * 10**9))
     for name, (layers, hidden, heads, batch, _, pp, chunks, full_s, selective_s) in MLSYS23.items():
         for seconds, ways in ((full_s, old), (selective_s, SELECTIVE)):
-            of = training(gpt(layers, hidden, heads), A100, batch, tensor=8, pipeline=pp, chunks=chunks, **ways)
+            of = training(
+                gpt(layers, hidden, heads),
+                A100,
+                batch,
+                tensor=8,
+                pipeline=pp,
+                chunks=chunks,
+                **ways,
+            )
             title = name + (", selective" if ways is SELECTIVE else ", full")
             out.append(Run(title, "selective", of, seconds))
     llama = find_model("llama3-405b")
     for data, tflops in ((64, 430), (128, 400)):
-        shape = {"data": data, "tensor": 8, "pipeline": 16, "chunks": 8, "zero": 2, "sequence_parallel": True}
+        shape = {
+            "data": data,
+            "tensor": 8,
+            "pipeline": 16,
+            "chunks": 8,
+            "zero": 2,
+            "sequence_parallel": True,
+        }
         of = training(llama, H100, 2048, **shape)
         seconds = 6 * llama.parameters * 2048 * 8192 / (tflops * 1e12 * of.gpus)
         out.append(Run("Llama 3 405B", "Llama 3", of, seconds, 400 * 10**9))
-    slow = Gpu("H100", H100.peak_flops, H100.local_bytes_per_s, 2400 * 10**9, 96 * 10**9, "torchtitan")
+    slow = Gpu(
+        "H100", H100.peak_flops, H100.local_bytes_per_s, 2400 * 10**9, 96 * 10**9, "torchtitan"
+    )
     of = training(
-        find_model("llama3-8b"), slow, 256, data=128, micro_batch_samples=2, zero=3, efficiency=H100.efficiency
+        find_model("llama3-8b"),
+        slow,
+        256,
+        data=128,
+        micro_batch_samples=2,
+        zero=3,
+        efficiency=H100.efficiency,
     )
     source = "torchtitan"
     out.append(Run("Llama 3 8B", source, of, 2 * 8192 / 5605, 400 * 10**9))
@@ -154,21 +201,31 @@ def predicted_s(run: Run) -> float:
         again = part * of.tensor * (gathered if of.zero else summed) / host_Bps
         hidden = backward / of.chunks if of.overlap else Fraction(0)
         exposed = max(
-            exposed, max(Fraction(0), scattered + (0 if of.zero else again) - hidden) + (again if of.zero else 0)
+            exposed,
+            max(Fraction(0), scattered + (0 if of.zero else again) - hidden)
+            + (again if of.zero else 0),
         )
     return float(computed + sent + exposed)
 
 
 def fluid_s(run: Run) -> float | None:
-    """Return the seconds of an iteration of the job file as a fluid, or None for a job that is too large."""
+    """Return the seconds of an iteration of the job file as a fluid, or None for a job that is too
+    large.
+    """
     hosts = run.training.gpus // PER_HOST
     if hosts > HOSTS:
         return None
-    spec = parse_document(JobSpec, yaml.safe_load(job_file(run.training, "run", PER_HOST)), run.name)
+    spec = parse_document(
+        JobSpec, yaml.safe_load(job_file(run.training, "run", PER_HOST)), run.name
+    )
     if spec.paradigm.step_count(hosts) > STEPS:
         return None
     fabric = echelon.fabrics.leaf_spine(
-        leaves=1, spines=1, hosts_per_leaf=hosts, rate_bps=run.nic_bps * PER_HOST, oversubscription=hosts
+        leaves=1,
+        spines=1,
+        hosts_per_leaf=hosts,
+        rate_bps=run.nic_bps * PER_HOST,
+        oversubscription=hosts,
     )
     compared = echelon.simulate({"fabric": fabric, "jobs": [spec], "iterations": 1}, ["fair"])
     return compared.outcome("fair", "run").mean_iteration_s
@@ -185,11 +242,14 @@ def main() -> None:
         fluid = fluid_s(run)
         layout = f"{of.gpus} {of.gpu.name} | {of.data} x {of.tensor} x {of.pipeline}"
         print(
-            f"| {run.name} | {run.source} | {layout} | {run.published_s:.2f} s | {seconds:.2f} s | {errors[-1]:+.0%} "
-            f"| {'' if fluid is None else f'{fluid:.2f} s'} |"
+            f"| {run.name} | {run.source} | {layout} | {run.published_s:.2f} s | {seconds:.2f} s |"
+            f" {errors[-1]:+.0%} | {'' if fluid is None else f'{fluid:.2f} s'} |"
         )
     mean = sum(map(abs, errors)) / len(errors)
-    print(f"\n{len(errors)} runs: errors of {min(errors):+.0%} to {max(errors):+.0%}, {mean:.0%} in the mean of sizes.")
+    print(
+        f"\n{len(errors)} runs: errors of {min(errors):+.0%} to {max(errors):+.0%}, {mean:.0%} in"
+        " the mean of sizes."
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What ranking at hosts loses, from packets in virtual time: `python -m research.ranking_at_hosts [POLICY]
-[SEEDS]`.
+"""What ranking at hosts loses, from packets in virtual time: `python -m research.ranking_at_hosts
+[POLICY] [SEEDS]`.
 
-Scenarios are random ones of `echelon evaluate`, by default of the odd seeds 1 to 119, over paths by address. Each runs
-for as long as its slowest job needs alone for ten iterations: under `fair`, under the policy where switches rank, and
-under it where hosts rank (target `dscp`). The policy is one rule, `echelon(order=left)`, if none is named; `echelon`
-also chooses by simulation. A line for each scenario, with mean and worst slowdown of its jobs; then tables of the
-ratios, by the kind of scenario.
+Scenarios are random ones of `echelon evaluate`, by default of the odd seeds 1 to 119, over paths by
+address. Each runs for as long as its slowest job needs alone for ten iterations: under `fair`,
+under the policy where switches rank, and under it where hosts rank (target `dscp`). The policy is
+one rule, `echelon(order=left)`, if none is named; `echelon` also chooses by simulation. A line for
+each scenario, with mean and worst slowdown of its jobs; then tables of the ratios, by the kind of
+scenario.
 """
 
 from __future__ import annotations
@@ -47,12 +48,17 @@ def measured(scenario: Scenario, choice: PolicyChoice, target: str) -> tuple[flo
     end_s = ITERATIONS * max(alone_s.values())
     make = partial(make_policy, choice.name, **dict(choice.parameters))
     made = run(scenario, choice.label, make, lambda *_: None, target=target, end_s=end_s)
-    found = [slowdown(made.records[job], float(end_s), float(least_s)) for job, least_s in alone_s.items()]
+    found = [
+        slowdown(made.records[job], float(end_s), float(least_s))
+        for job, least_s in alone_s.items()
+    ]
     return fmean(found), max(found)
 
 
 def shown(ratios: list[float]) -> str:
-    """Return the mean and the largest ratio, and in how many scenarios it is more than 1 % above 1."""
+    """Return the mean and the largest ratio, and in how many scenarios it is more than 1 % above
+    1.
+    """
     return f"{fmean(ratios):.3f} | {max(ratios):.3f} | {sum(ratio > 1 + CLOSE for ratio in ratios)}"
 
 
@@ -71,14 +77,21 @@ def main() -> None:
         scenario = replace(scenario, fabric=replace(scenario.fabric, paths="address"))
         found = {name: measured(scenario, *of) for name, of in how.items()}
         rows.append((drawn.kind, found))
-        values = "  ".join(f"{name} {mean:.3f}/{worst:.3f}" for name, (mean, worst) in found.items())
-        print(f"{seed:4d} {drawn.kind.fabric}, {drawn.kind.jobs} jobs ({drawn.kind.shape}): {values}", flush=True)
+        values = "  ".join(
+            f"{name} {mean:.3f}/{worst:.3f}" for name, (mean, worst) in found.items()
+        )
+        print(
+            f"{seed:4d} {drawn.kind.fabric}, {drawn.kind.jobs} jobs ({drawn.kind.shape}): {values}",
+            flush=True,
+        )
     for one, other in PAIRS:
         print(f"\n| {one} to {other} {HEAD}")
         for name, of_group in GROUPS.items():
             some = [found for kind, found in rows if of_group(kind)]
             if some:
-                mean, worst = ([found[one][at] / found[other][at] for found in some] for at in (0, 1))
+                mean, worst = (
+                    [found[one][at] / found[other][at] for found in some] for at in (0, 1)
+                )
                 print(f"| {name} | {len(some)} | {shown(mean)} | {shown(worst)} |")
 
 

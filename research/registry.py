@@ -31,7 +31,8 @@ EXPERIMENTS: Mapping[str, Entry] = {
         "IPERF",
     ),
     "thesis-websearch": Entry(
-        "Salamy's thesis, section 3.3.1: the models against web-search traffic into a server's link",
+        "Salamy's thesis, section 3.3.1: the models against web-search traffic into a server's"
+        " link",
         "research.thesis.experiments",
         "WEBSEARCH",
     ),

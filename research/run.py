@@ -32,7 +32,8 @@ def run(
     command: Sequence[str],
     progress: CommandProgress = UNSEEN,
 ) -> list[Path]:
-    """Run the experiment `name` into the directory `out`, which may hold a part of it. Return the files of its report.
+    """Run the experiment `name` into the directory `out`, which may hold a part of it. Return the
+    files of its report.
 
     Raise `DocumentError`, `SweepError`, and `OSError` if nothing can be written.
     """
@@ -58,11 +59,16 @@ def run(
 
 
 def report(out: Path) -> list[Path]:
-    """Draw and write again what `out` holds. Raise `DocumentError` if there is nothing, and `OSError`."""
+    """Draw and write again what `out` holds.
+
+    Raise `DocumentError` if there is nothing, and `OSError`.
+    """
     records = _records(out)
     if not records:
         raise DocumentError(
-            str(out), "", "holds no experiment (run one into it: python -m research experiment NAME --out DIR)"
+            str(out),
+            "",
+            "holds no experiment (run one into it: python -m research experiment NAME --out DIR)",
         )
     files: dict[Path, None] = {}
     for name, record in records.items():
@@ -76,7 +82,9 @@ def _refuse_mixture(name: str, settings: ExperimentSettings, out: Path) -> None:
     for other, record in _records(out).items():
         same_report = EXPERIMENTS[other].module == EXPERIMENTS[name].module
         if other != name and same_report and record["settings"] != settings.identity():
-            raise DocumentError("--out", str(out), f"holds {other} with other settings (name another directory)")
+            raise DocumentError(
+                "--out", str(out), f"holds {other} with other settings (name another directory)"
+            )
 
 
 def _records(out: Path) -> dict[str, dict[str, Any]]:
@@ -86,9 +94,12 @@ def _records(out: Path) -> dict[str, dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise DocumentError(str(out / MACHINE), "", f"cannot be read: {error} (remove it)") from None
+        raise DocumentError(
+            str(out / MACHINE), "", f"cannot be read: {error} (remove it)"
+        ) from None
     if not isinstance(records, dict) or not all(
-        isinstance(record, dict) and isinstance(record.get("settings"), dict) for record in records.values()
+        isinstance(record, dict) and isinstance(record.get("settings"), dict)
+        for record in records.values()
     ):
         raise DocumentError(str(out / MACHINE), "", "was not written by an experiment (remove it)")
     return {name: record for name, record in records.items() if name in EXPERIMENTS}
@@ -96,4 +107,6 @@ def _records(out: Path) -> dict[str, dict[str, Any]]:
 
 def _note(out: Path, name: str, record: Mapping[str, Any]) -> None:
     records = {**_records(out), name: record}
-    (out / MACHINE).write_text(json.dumps(records, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (out / MACHINE).write_text(
+        json.dumps(records, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )

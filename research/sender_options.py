@@ -1,7 +1,9 @@
-"""What the agent's socket options leave waiting: at the sender, and in the network, with CUBIC and BBR.
+"""What the agent's socket options leave waiting: at the sender, and in the network, with CUBIC and
+BBR.
 
-`python -m research.sender_options [SECONDS]` needs root. One connection sends all it can over a router whose
-link has RATE and a queue of 1 MB, for each option and each congestion control that the kernel has.
+`python -m research.sender_options [SECONDS]` needs root. One connection sends all it can over a
+router whose link has RATE and a queue of 1 MB, for each option and each congestion control that the
+kernel has.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def enter(process: int) -> None:
             raise OSError("setns")
 
 
-def receive(process: int, options: SocketOptions, ready: threading.Event, received: list[int], end_s: float) -> None:
+def receive(
+    process: int, options: SocketOptions, ready: threading.Event, received: list[int], end_s: float
+) -> None:
     enter(process)  # the namespace of this thread
     with socket.create_server(("10.0.2.1", PORT)) as server:
         ready.set()
@@ -70,7 +74,9 @@ def receive(process: int, options: SocketOptions, ready: threading.Event, receiv
                 received[0] += len(data)
 
 
-def send(process: int, options: SocketOptions, control: str, seconds: float, waits: list[tuple[int, int]]) -> None:
+def send(
+    process: int, options: SocketOptions, control: str, seconds: float, waits: list[tuple[int, int]]
+) -> None:
     enter(process)
     with socket.socket() as one:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
@@ -86,7 +92,10 @@ def send(process: int, options: SocketOptions, control: str, seconds: float, wai
             if now_s > looked_s + 0.05 and now_s > began_s + seconds / 2:
                 looked_s = now_s
                 info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
-                mss, unacked = struct.unpack_from("=I", info, 16)[0], struct.unpack_from("=I", info, 24)[0]
+                mss, unacked = (
+                    struct.unpack_from("=I", info, 16)[0],
+                    struct.unpack_from("=I", info, 24)[0],
+                )
                 waits.append((struct.unpack_from("=I", info, 144)[0], unacked * mss))
 
 
@@ -95,19 +104,26 @@ def main() -> None:
         inside = {**os.environ, "ECHELON_BENCH_INSIDE": "1"}
         command = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
         module = "research.sender_options"
-        sys.exit(subprocess.call([*command, sys.executable, "-m", module, *sys.argv[1:]], env=inside))
+        sys.exit(
+            subprocess.call([*command, sys.executable, "-m", module, *sys.argv[1:]], env=inside)
+        )
     seconds = float(sys.argv[1]) if sys.argv[1:] else 6.0
     network = subprocess.Popen(["sh", "-c", NETWORK + "wait"], stdout=subprocess.PIPE, text=True)
     assert network.stdout is not None
     a, b = map(int, network.stdout.readline().split())
     controls = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
-    print("| option | control | Mbit/s | unsent at the sender, kB | on its way, kB | in the network's queue, kB |")
+    print(
+        "| option | control | Mbit/s | unsent at the sender, kB | on its way, kB | in the network's"
+        " queue, kB |"
+    )
     print("|---|---|---|---|---|---|")
     for control in sorted({"cubic", "bbr"}.intersection(controls), reverse=True):
         for name, options in OPTIONS.items():
             ready, received = threading.Event(), [0]
             waits: list[tuple[int, int]] = []
-            receiving = threading.Thread(target=receive, args=(b, options, ready, received, seconds))
+            receiving = threading.Thread(
+                target=receive, args=(b, options, ready, received, seconds)
+            )
             sending = threading.Thread(target=send, args=(a, options, control, seconds, waits))
             receiving.start()
             ready.wait()
@@ -123,7 +139,10 @@ def main() -> None:
             rate = (received[0] - before) * 8 / (time.monotonic() - began_s) / 1e6
             receiving.join()
             unsent, way = (fmean(column) / 1000 for column in zip(*waits, strict=True))
-            row = f"{name} | {control} | {rate:.1f} | {unsent:.0f} | {way:.0f} | {fmean(queued) / 1000:.0f}"
+            row = (
+                f"{name} | {control} | {rate:.1f} | {unsent:.0f} | {way:.0f} |"
+                f" {fmean(queued) / 1000:.0f}"
+            )
             print(f"| {row} |", flush=True)
     network.terminate()
 

@@ -20,8 +20,8 @@ class ExperimentSettings:
     """Divisor of published rates and sizes. Times are not scaled."""
     seed: int = 0
     packet_bytes: int = 9000
-    """Size of a packet on the wire: jumbo frames, so that a scaled link carries as few packets as possible in a
-    second."""
+    """Size of a packet on the wire: jumbo frames, so that a scaled link carries as few packets as
+    possible in a second."""
     quick: bool = False
     """Whether to run a subset that takes less than two minutes."""
     fabric: str = "virtual"
@@ -32,7 +32,9 @@ class ExperimentSettings:
     def __post_init__(self) -> None:
         if not Fraction(1, 10_000) <= self.scale <= 1:
             raise DocumentError(
-                "--scale", "", f"{self.scale} is not between 1/10000 and 1 (give a fraction, such as 1/100)"
+                "--scale",
+                "",
+                f"{self.scale} is not between 1/10000 and 1 (give a fraction, such as 1/100)",
             )
 
     def identity(self) -> dict[str, Any]:
@@ -41,8 +43,13 @@ class ExperimentSettings:
 
     @classmethod
     def from_identity(cls, identity: Mapping[str, Any]) -> ExperimentSettings:
-        """Return the settings that `identity` was made of. Raise `DocumentError` if it cannot have been."""
+        """Return the settings that `identity` was made of.
+
+        Raise `DocumentError` if it cannot have been.
+        """
         try:
             return cls(**{**identity, "scale": Fraction(str(identity["scale"]))})
         except (TypeError, KeyError, ValueError, ZeroDivisionError):
-            raise DocumentError("machine.json", "settings", "are not those of a sweep (run the experiment)") from None
+            raise DocumentError(
+                "machine.json", "settings", "are not those of a sweep (run the experiment)"
+            ) from None

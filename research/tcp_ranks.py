@@ -1,10 +1,12 @@
-"""What lets unmodified TCP follow its rank: pairs of pipelines on one bottleneck, by mechanism, beside the shim.
+"""What lets unmodified TCP follow its rank: pairs of pipelines on one bottleneck, by mechanism,
+beside the shim.
 
-Two equal jobs each have 300 ms to send over the bottleneck, and compute for as long or half as long, in one to eight
-micro-batches. `python -m research.tcp_ranks` runs all cases in virtual time (four minutes of one processor)
-and prints the mean iteration over that of the same jobs over the shim; with the number of a column, for that column.
-With `--on namespaces` it runs the shim, `echelon` and the pause `--runs` times each with the kernel's TCP (root; two
-minutes a column and run).
+Two equal jobs each have 300 ms to send over the bottleneck, and compute for as long or half as
+long, in one to eight micro-batches. `python -m research.tcp_ranks` runs all cases in virtual time
+(four minutes of one processor) and prints the mean iteration over that of the same jobs over the
+shim; with the number of a column, for that column. With `--on namespaces` it runs the shim,
+`echelon` and the pause `--runs` times each with the kernel's TCP (root; two minutes a column and
+run).
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class Pair:
         passes = "forward, backward" if self.backward else "forward"
         return f"{self.micro_batches} × {passes}, {self.ratio:g}:1"
 
-    def scenario(self, recognition: Mapping[str, object] | None, transport: Mapping[str, object]) -> dict[str, object]:
+    def scenario(
+        self, recognition: Mapping[str, object] | None, transport: Mapping[str, object]
+    ) -> dict[str, object]:
         """Return the scenario file of the pair."""
         unit_us = round(SENDING_US / self.micro_batches / self.ratio)
         section: dict[str, object] = {
@@ -72,7 +76,12 @@ class Pair:
         }
         if self.backward:
             section["backward"] = section["forward"]
-        by_bytes = {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": f"{unit_us * 3 // 2} us"}
+        by_bytes = {
+            "by": "bytes",
+            "source_port": 5001,
+            "destination_port": 5002,
+            "idle_gap": f"{unit_us * 3 // 2} us",
+        }
         recognised = {"by": "shim"} if recognition is None else {**by_bytes, **recognition}
         jobs = [
             {
@@ -83,14 +92,22 @@ class Pair:
                 "pipeline": section,
                 "recognition": recognised,
             }
-            for name, workers, start in (("a", ["h1", "h3"], "0 s"), ("b", ["h2", "h4"], self.later))
+            for name, workers, start in (
+                ("a", ["h1", "h3"], "0 s"),
+                ("b", ["h2", "h4"], self.later),
+            )
         ]
         access = zip(HOSTS, ["s1", "s1", "s2", "s2"], strict=True)
         links = [{"between": [host, switch], "rate": "100 Mbit/s"} for host, switch in access]
         bottleneck = {"between": ["s1", "s2"], "rate": "10 Mbit/s"}
         return {
             "scenario": "tcp_ranks",
-            "fabric": {"fabric": "pair", "hosts": HOSTS, "switches": ["s1", "s2"], "links": [bottleneck, *links]},
+            "fabric": {
+                "fabric": "pair",
+                "hosts": HOSTS,
+                "switches": ["s1", "s2"],
+                "links": [bottleneck, *links],
+            },
             "jobs": jobs,
             "transport": {"window": 16, **transport},
             "iterations": ITERATIONS,
@@ -118,14 +135,20 @@ class AcknowledgementsApart(Echelon):
             lowered = []
             for flow in of_job:
                 assert isinstance(flow.ranking, Deadline)
-                below = replace(flow.ranking, lowest=flow.ranking.lowest - 1, highest=CONTROL_QUEUE - 1)
+                below = replace(
+                    flow.ranking, lowest=flow.ranking.lowest - 1, highest=CONTROL_QUEUE - 1
+                )
                 lowered.append(replace(flow, ranking=below))
             flows[job] = tuple(lowered)
-        return Plan.of_jobs(plan.policy, flows, default_schedule=plan.default_schedule, hosts_rank=True)
+        return Plan.of_jobs(
+            plan.policy, flows, default_schedule=plan.default_schedule, hosts_rank=True
+        )
 
 
 class HoldTimes(Softswitch):
-    """A softswitch whose controller takes its queues for queues behind it: flows change them after the hold time."""
+    """A softswitch whose controller takes its queues for queues behind it: flows change them after
+    the hold time.
+    """
 
     def capabilities(self, options: SoftswitchOptions) -> Capabilities:
         """Return the capabilities with queues of twenty packets."""
@@ -196,15 +219,32 @@ def on_real_hosts(pair: Pair, mechanism: Mechanism | None, target: str) -> float
 
 
 def iterations_s(document: Mapping[str, object], target: str) -> list[list[float]]:
-    """Run a scenario with one policy on namespaces, and return the times of the iterations of each job, in seconds.
+    """Run a scenario with one policy on namespaces, and return the times of the iterations of each
+    job, in seconds.
 
     Raises `subprocess.SubprocessError` if it fails or takes minutes.
     """
     with TemporaryDirectory() as directory:
         file, out = Path(directory, "pair.yaml"), Path(directory, "out")
         file.write_text(yaml.safe_dump(dict(document)), encoding="utf-8")
-        command = ["echelon", "run", str(file), "--on", "namespaces", "--target", target, "--out", str(out)]
-        subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+        command = [
+            "echelon",
+            "run",
+            str(file),
+            "--on",
+            "namespaces",
+            "--target",
+            target,
+            "--out",
+            str(out),
+        ]
+        subprocess.run(
+            [sys.executable, "-m", *command],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         [results] = json.loads((out / "results.json").read_text())["results"].values()
     return [job["iteration_times_s"] for job in results["jobs"].values()]
 
@@ -222,7 +262,10 @@ def main() -> None:
         chosen = [None, *(each for each in MECHANISMS if each.name in names)]
         print(f"| | over the shim | {' | '.join(names)} |\n|---|{'---|' * len(chosen)}")
         for pair in pairs:
-            rounds = [[on_real_hosts(pair, each, arguments.target) for each in chosen] for _ in range(arguments.runs)]
+            rounds = [
+                [on_real_hosts(pair, each, arguments.target) for each in chosen]
+                for _ in range(arguments.runs)
+            ]
             shim_s, *others_s = map(mean, zip(*rounds, strict=True))
             ratios = " | ".join(f"{each_s / shim_s:.3f}" for each_s in others_s)
             print(f"| {pair} | {shim_s:.3f} s | {ratios} |", flush=True)
@@ -234,7 +277,10 @@ def main() -> None:
         runs = [run_of(pair, mechanism) for pair in pairs]
         ratios = [iteration_s(run) / each for run, each in zip(runs, shim, strict=True)]
         reordered = sum(sum(run.reordered.values()) for run in runs)
-        print(f"| {mechanism.name} | {' | '.join(f'{each:.3f}' for each in ratios)} | {reordered} |", flush=True)
+        print(
+            f"| {mechanism.name} | {' | '.join(f'{each:.3f}' for each in ratios)} | {reordered} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Training programs that use PyTorch on one bottleneck, measured on real hosts beside what `fluid` foresees.
+"""Training programs that use PyTorch on one bottleneck, measured on real hosts beside what `fluid`
+foresees.
 
-`python -m research.torch_programs alone OUT` runs each program of a scenario alone, at several rates of the
-bottleneck. `... pairs OUT` runs them two at a time, under several policies, and says where a pair gains two thirds of
-what is foreseen, and whether a job that loses does so because the plan that was taken says so. Both need root and
-PyTorch. They go round after round, leave out what the directory has, and print a table of all that it has; `--runs 0`
-only prints.
+`python -m research.torch_programs alone OUT` runs each program of a scenario alone, at several
+rates of the bottleneck. `... pairs OUT` runs them two at a time, under several policies, and says
+where a pair gains two thirds of what is foreseen, and whether a job that loses does so because the
+plan that was taken says so. Both need root and PyTorch. They go round after round, leave out what
+the directory has, and print a table of all that it has; `--runs 0` only prints.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Case:
     policies: Sequence[str]
 
     def promised(self) -> dict[str, dict[str, float]]:
-        """Return the slowdown of each job under each plan that the service simulates, by the plan's name."""
+        """Return the slowdown of each job under each plan that the service simulates, by the plan's
+        name.
+        """
         with TemporaryDirectory() as temporary:
             file = Path(temporary) / "scenario.yaml"
             file.write_text(yaml.safe_dump(dict(self.document), sort_keys=False))
@@ -53,18 +56,27 @@ class Case:
         policy = Echelon(Echelon.Parameters(phases="unknown"))
         policy.best_plan(loaded.jobs, loaded.fabric)
         [choice] = [of.choice for of in policy.choices.values()]
-        return {} if choice is None else {each.candidate.label: dict(each.slowdowns) for each in choice.tried}
+        return (
+            {}
+            if choice is None
+            else {each.candidate.label: dict(each.slowdowns) for each in choice.tried}
+        )
 
     def plans(self, out: Path) -> list[str]:
         """Return the plan that each run has taken under `echelon`."""
-        return [json.loads(file.read_text())["results"]["echelon"]["plans"][0]["plan"] for file in self._results(out)]
+        return [
+            json.loads(file.read_text())["results"]["echelon"]["plans"][0]["plan"]
+            for file in self._results(out)
+        ]
 
     def runs(self, out: Path) -> list[dict[str, dict[str, float]]]:
         """Return the mean iteration time of each job by policy, of each run."""
         return [times_s(file) for file in self._results(out)]
 
     def _results(self, out: Path) -> list[Path]:
-        return sorted(out.glob(f"{self.name}/run-*/results.json"), key=lambda file: (len(str(file)), file))
+        return sorted(
+            out.glob(f"{self.name}/run-*/results.json"), key=lambda file: (len(str(file)), file)
+        )
 
     def measure(self, out: Path, *options: str) -> None:
         """Run the scenario, and keep its results in `out`, unless they are there."""
@@ -77,7 +89,10 @@ class Case:
             file.write_text(yaml.safe_dump(dict(self.document), sort_keys=False))
             named = (word for policy in self.policies for word in ("--policy", policy))
             done = subprocess.run(
-                [*(sys.executable, "-m", "echelon", "run", str(file), "-o", str(out), *options), *named],
+                [
+                    *(sys.executable, "-m", "echelon", "run", str(file), "-o", str(out), *options),
+                    *named,
+                ],
                 timeout=PATIENCE_S,
                 capture_output=True,
                 text=True,
@@ -104,26 +119,40 @@ def scenario(file: Path) -> dict[str, Any]:
     if isinstance(document["fabric"], str):
         document["fabric"] = yaml.safe_load((here / document["fabric"]).read_text())
     document["commands"] = {
-        job: " ".join(str(here / word) if word.endswith(".py") else word for word in command.split())
+        job: " ".join(
+            str(here / word) if word.endswith(".py") else word for word in command.split()
+        )
         for job, command in document["commands"].items()
     }
     return document
 
 
-def with_jobs(document: Mapping[str, Any], names: Sequence[str], polled: bool = False) -> dict[str, Any]:
+def with_jobs(
+    document: Mapping[str, Any], names: Sequence[str], polled: bool = False
+) -> dict[str, Any]:
     """Return the scenario with these jobs, in the places and at the starts of its first ones."""
     jobs, commands = [], {}
     for at, (name, place) in enumerate(zip(names, document["jobs"], strict=False)):
         [job] = [each for each in document["jobs"] if each["job"] == name]
         own = name if names.count(name) == 1 else f"{name}-{at + 1}"
         placed = {key: value for key, value in job.items() if key != "start"}
-        jobs.append({**placed, "job": own, "workers": place["workers"], "start": place.get("start", 0)})
+        jobs.append(
+            {**placed, "job": own, "workers": place["workers"], "start": place.get("start", 0)}
+        )
         words = document["commands"][name].split()
-        commands[own] = " ".join(f"{POLLED} {word}" if polled and word.endswith(".py") else word for word in words)
+        commands[own] = " ".join(
+            f"{POLLED} {word}" if polled and word.endswith(".py") else word for word in words
+        )
     hosts = {host for job in jobs for host in job["workers"]}
     fabric = document["fabric"]
-    links = [link for link in fabric["links"] if {*link["between"]} <= hosts | {*fabric["switches"]}]
-    fabric = {**fabric, "hosts": [host for host in fabric["hosts"] if host in hosts], "links": links}
+    links = [
+        link for link in fabric["links"] if {*link["between"]} <= hosts | {*fabric["switches"]}
+    ]
+    fabric = {
+        **fabric,
+        "hosts": [host for host in fabric["hosts"] if host in hosts],
+        "links": links,
+    }
     return {**document, "fabric": fabric, "jobs": jobs, "commands": commands}
 
 
@@ -131,7 +160,10 @@ def at_rate(document: Mapping[str, Any], mbps: str) -> dict[str, Any]:
     """Return the scenario with another rate of the links between switches."""
     fabric = document["fabric"]
     between = {*fabric["switches"]}
-    links = [{**link, "rate": f"{mbps} Mbit/s"} if {*link["between"]} <= between else link for link in fabric["links"]]
+    links = [
+        {**link, "rate": f"{mbps} Mbit/s"} if {*link["between"]} <= between else link
+        for link in fabric["links"]
+    ]
     return {**document, "fabric": {**fabric, "links": links}}
 
 
@@ -152,7 +184,10 @@ def alone(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
         for name in names
     ]
     rounds(options, cases)
-    print("| program | Mbit/s | runs | measured, s | predicted, s | error |\n|---|---|---|---|---|---|")
+    print(
+        "| program | Mbit/s | runs | measured, s | predicted, s | error"
+        " |\n|---|---|---|---|---|---|"
+    )
     for case in cases:
         if not (runs := case.runs(options.out)):
             continue
@@ -166,7 +201,9 @@ def alone(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
 
 
 def pairs(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
-    """Measure each pair under each policy and each of its programs alone, and print what is gained and foreseen."""
+    """Measure each pair under each policy and each of its programs alone, and print what is gained
+    and foreseen.
+    """
     found = [pair.split("+") for pair in options.names or PAIRS.split(",")]
     policies = options.policies.split(",")
     kinds = {"no": [False], "yes": [True], "both": [False, True]}[options.polled]
@@ -186,11 +223,15 @@ def pairs(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
                 case.measure(options.out / pair / "fluid", "--target", "fluid")
                 foreseen = times_s(options.out / pair / "fluid" / "results.json")
                 alone_s = [
-                    fmean(run["fair"][name] for run in single[name].runs(options.out)) for name in pair.split("+")
+                    fmean(run["fair"][name] for run in single[name].runs(options.out))
+                    for name in pair.split("+")
                 ]
                 promised = case.promised()
                 taken = [promised[plan] for plan in case.plans(options.out)]
-                said = {job: fmean(plan[job] for plan in taken) / fair - 1 for job, fair in promised["fair"].items()}
+                said = {
+                    job: fmean(plan[job] for plan in taken) / fair - 1
+                    for job, fair in promised["fair"].items()
+                }
                 print("\n".join(rows(case.name, runs, foreseen, said, alone_s)))
 
 
@@ -201,22 +242,38 @@ def rows(
     planned: Mapping[str, float],
     alone_s: Sequence[float],
 ) -> Iterator[str]:
-    """Yield a row for each job, and one for the pair. The change is from fair to echelon, and `planned` is what the
-    plans that were taken say of it."""
-    means = {policy: {job: fmean(run[policy][job] for run in runs) for job in of} for policy, of in runs[0].items()}
+    """Yield a row for each job, and one for the pair. The change is from fair to echelon, and
+    `planned` is what the plans that were taken say of it."""
+    means = {
+        policy: {job: fmean(run[policy][job] for run in runs) for job in of}
+        for policy, of in runs[0].items()
+    }
     changes = {job: means["echelon"][job] / means["fair"][job] - 1 for job in means["fair"]}
     for (job, change), one_s in zip(changes.items(), alone_s, strict=True):
         each = " | ".join(f"{of[job]:.3f}" for of in means.values())
         said = foreseen["echelon"][job] / foreseen["fair"][job] - 1
-        verdict = "" if change <= WORSE else "worse, as planned" if change <= WORSE + planned[job] else "worse"
+        verdict = (
+            ""
+            if change <= WORSE
+            else "worse, as planned"
+            if change <= WORSE + planned[job]
+            else "worse"
+        )
         figures = f"{change:+.1%} | {planned[job]:+.1%} | {said:+.1%}"
         yield f"| {name} | {len(runs)} | {job} | {one_s:.3f} | {each} | {figures} | {verdict} |"
-    change, said = (fmean(of["echelon"].values()) / fmean(of["fair"].values()) - 1 for of in (means, foreseen))
+    change, said = (
+        fmean(of["echelon"].values()) / fmean(of["fair"].values()) - 1 for of in (means, foreseen)
+    )
     verdict = (
-        "" if -said <= FORESEEN else f"{'holds' if change <= SHARE * said else 'fails'}: {change / said:.0%} of it"
+        ""
+        if -said <= FORESEEN
+        else f"{'holds' if change <= SHARE * said else 'fails'}: {change / said:.0%} of it"
     )
     each = " | ".join(f"{fmean(of.values()):.3f}" for of in means.values())
-    yield f"| {name} | | mean | {fmean(alone_s):.3f} | {each} | {change:+.1%} | | {said:+.1%} | {verdict} |"
+    yield (
+        f"| {name} | | mean | {fmean(alone_s):.3f} | {each} | {change:+.1%} | | {said:+.1%} |"
+        f" {verdict} |"
+    )
 
 
 def main() -> None:
@@ -224,16 +281,28 @@ def main() -> None:
     parser.add_argument("what", choices=["alone", "pairs"])
     parser.add_argument("out", type=Path)
     parser.add_argument(
-        "names", nargs="*", help="programs, or pairs as first+second (default: those of torch_programs)"
+        "names",
+        nargs="*",
+        help="programs, or pairs as first+second (default: those of torch_programs)",
     )
-    parser.add_argument("--runs", type=int, default=3, help="how many runs of each the directory is to have")
-    parser.add_argument("--rates", default="50,100", help="of the bottleneck in Mbit/s, for programs alone")
+    parser.add_argument(
+        "--runs", type=int, default=3, help="how many runs of each the directory is to have"
+    )
+    parser.add_argument(
+        "--rates", default="50,100", help="of the bottleneck in Mbit/s, for programs alone"
+    )
     parser.add_argument("--policies", default="fifo,fair,echelon")
-    parser.add_argument("--polled", choices=["no", "yes", "both"], default="no", help="each rank polls a store")
+    parser.add_argument(
+        "--polled", choices=["no", "yes", "both"], default="no", help="each rank polls a store"
+    )
     parser.add_argument("--target", default="softswitch")
     parser.add_argument("--on", default="namespaces")
-    parser.add_argument("--scenario", type=Path, help="default: torch_programs, for bmv2 torch_programs_10")
-    parser.add_argument("--set", default="{}", help="keys of the scenario with other values, as YAML")
+    parser.add_argument(
+        "--scenario", type=Path, help="default: torch_programs, for bmv2 torch_programs_10"
+    )
+    parser.add_argument(
+        "--set", default="{}", help="keys of the scenario with other values, as YAML"
+    )
     options = parser.parse_args()
     if not {"fair", "echelon"} <= {*options.policies.split(",")}:
         parser.error("--policies needs fair and echelon, which are compared")

@@ -13,8 +13,8 @@ LIMIT_S = 300.0
 
 
 def run(body: Awaitable[None]) -> None:
-    """Run `body`, and check that nothing is left over: no task that goes on, and (warnings are errors) no open file
-    or channel.
+    """Run `body`, and check that nothing is left over: no task that goes on, and (warnings are
+    errors) no open file or channel.
     """
 
     async def whole() -> None:

@@ -1,4 +1,6 @@
-"""What the tests of a folder share and what takes processors as long as it is there: services, switches, a browser."""
+"""What the tests of a folder share and what takes processors as long as it is there: services,
+switches, a browser.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Something that is made when a test wants it first, and ends when a test of another folder follows.
+    """Something that is made when a test wants it first, and ends when a test of another folder
+    follows.
 
-    The `pytest_runtest_teardown` of the folder's conftest.py calls `end_unless`. A fixture of the whole session would
-    last until the last test of all folders.
+    The `pytest_runtest_teardown` of the folder's conftest.py calls `end_unless`. A fixture of the
+    whole session would last until the last test of all folders.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[T]]) -> None:

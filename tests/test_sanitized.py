@@ -1,4 +1,6 @@
-"""The traffic manager, the interfaces and TCP in C, under gcc's sanitizers of memory, behaviour and threads."""
+"""The traffic manager, the interfaces and TCP in C, under gcc's sanitizers of memory, behaviour and
+threads.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,17 @@ TESTED = (
         pytest.param("thread", ("tsan",), marks=needs("gcc's sanitizer of threads")),
     ],
 )
-def test_no_sanitizer_finds_anything(names: str, libraries: tuple[str, ...], tmp_path: Path) -> None:
+def test_no_sanitizer_finds_anything(
+    names: str, libraries: tuple[str, ...], tmp_path: Path
+) -> None:
     asked = [["gcc", f"-print-file-name=lib{name}.so"] for name in libraries]
-    paths = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for command in asked]
-    command = [*("setarch", "-R", sys.executable, "-m", "pytest", "-p", "tests.sanitized", "-n", "0", "-s")]
+    paths = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        for command in asked
+    ]
+    command = [
+        *("setarch", "-R", sys.executable, "-m", "pytest", "-p", "tests.sanitized", "-n", "0", "-s")
+    ]
     done = subprocess.run(
         [*command, "-x", *(f"tests/{path}" for path in TESTED)],
         cwd=ROOT,

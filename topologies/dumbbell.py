@@ -3,9 +3,11 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path((lambda: 0).__code__.co_filename).resolve().parent))  # mn gives this file no __file__
+sys.path.append(
+    str(Path((lambda: 0).__code__.co_filename).resolve().parent)
+)  # mn gives this file no __file__
 import on_mininet
 
 topos = {"dumbbell": on_mininet.topology("dumbbell")}
 switches, controllers = on_mininet.switches, on_mininet.controllers
-findController = on_mininet.default_controller  # noqa: N816  the name that mn looks for
+findController = on_mininet.default_controller  # noqa: N816 - the name that mn looks for

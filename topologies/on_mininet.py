@@ -1,8 +1,8 @@
 """For the topologies beside this file: our parts of `mn`, whatever Python it runs in.
 
-Debian's `mn` runs in Debian's Python, which has nothing of Echelon. Then the command is run again, before it has done
-anything, in the Python that has: the one that ECHELON_PYTHON names, that of the .venv beside topologies/, or that of
-the command `echelon` on the PATH.
+Debian's `mn` runs in Debian's Python, which has nothing of Echelon. Then the command is run again,
+before it has done anything, in the Python that has: the one that ECHELON_PYTHON names, that of the
+.venv beside topologies/, or that of the command `echelon` on the PATH.
 """
 
 import importlib.util
@@ -31,7 +31,9 @@ def _run_again() -> None:
         if python.is_file() and _AGAIN not in os.environ:
             os.environ[_AGAIN] = "again"
             os.execv(python, [str(python), "-m", "echelon_lab.hosts.backends.mn", *sys.argv[1:]])
-    sys.exit("no Python with Echelon is known here (install it, or name its Python in ECHELON_PYTHON)")
+    sys.exit(
+        "no Python with Echelon is known here (install it, or name its Python in ECHELON_PYTHON)"
+    )
 
 
 if importlib.util.find_spec("echelon") is None or importlib.util.find_spec("pydantic") is None:
@@ -41,6 +43,11 @@ from echelon_lab.hosts.backends.mininet import load_mininet  # noqa: E402
 
 load_mininet()
 
-from echelon_lab.hosts.backends.mininet_nodes import controllers, default_controller, switches, topology  # noqa: E402
+from echelon_lab.hosts.backends.mininet_nodes import (  # noqa: E402
+    controllers,
+    default_controller,
+    switches,
+    topology,
+)
 
 __all__ = ["controllers", "default_controller", "switches", "topology"]

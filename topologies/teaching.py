@@ -1,6 +1,7 @@
 """mn --custom topologies/teaching.py --topo teaching[,rate=MBIT]
 
-A session for a class: two leaves, two spines, four hosts a leaf, and commands at Mininet's prompt (docs/tutorial).
+A session for a class: two leaves, two spines, four hosts a leaf, and commands at Mininet's prompt
+(docs/tutorial).
 """
 
 import signal
@@ -9,14 +10,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.append(str(Path((lambda: 0).__code__.co_filename).resolve().parent))  # mn gives this file no __file__
+sys.path.append(
+    str(Path((lambda: 0).__code__.co_filename).resolve().parent)
+)  # mn gives this file no __file__
 import on_mininet
 from mininet.cli import CLI
 
 leaf_spine = on_mininet.topology("leaf_spine")
 topos = {"teaching": lambda rate=10: leaf_spine(2, 2, 4, 4, rate=rate)}
 switches, controllers = on_mininet.switches, on_mininet.controllers
-findController = on_mininet.default_controller  # noqa: N816  the name that mn looks for
+findController = on_mininet.default_controller  # noqa: N816 - the name that mn looks for
 
 TASKS = """1. pingall. Which table of which switch forwards a ping, and in which queue?
 2. jobs, then plan. Which two jobs share an uplink? Which flows of third are due later, and who says so?
@@ -77,7 +80,9 @@ def do_policy(cli, line):
     if not line:
         echelon(cli, "policy", "show")
         return
-    parts = echelon(cli, "policy", "set", *line.split(), "--dry-run", stdout=subprocess.PIPE).split("\n\n")
+    parts = echelon(cli, "policy", "set", *line.split(), "--dry-run", stdout=subprocess.PIPE).split(
+        "\n\n"
+    )
     print(parts[0], parts[-1], sep="\n\n")  # entries and slowdowns, without a line for each queue
     echelon(cli, "policy", "set", *line.split())
 
@@ -102,5 +107,15 @@ def do_thaw(cli, _line):
     cli.mn.controllers[0].service.send_signal(signal.SIGCONT)
 
 
-for command in (do_tasks, do_jobs, do_plan, do_entries, do_policy, do_drain, do_restore, do_freeze, do_thaw):
+for command in (
+    do_tasks,
+    do_jobs,
+    do_plan,
+    do_entries,
+    do_policy,
+    do_drain,
+    do_restore,
+    do_freeze,
+    do_thaw,
+):
     setattr(CLI, command.__name__, command)

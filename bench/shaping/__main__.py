@@ -1,7 +1,9 @@
-"""`python -m bench.shaping`: what leaves a port of BMv2 that the target `bmv2` shapes by an HTB tree.
+"""`python -m bench.shaping`: what leaves a port of BMv2 that the target `bmv2` shapes by an HTB
+tree.
 
-Port rate, strict levels, weights, minimum and maximum rates, each overloaded for some seconds, in real time; by the
-kernel's timestamps. Beside each share stands what it must be, computed from the settings alone.
+Port rate, strict levels, weights, minimum and maximum rates, each overloaded for some seconds, in
+real time; by the kernel's timestamps. Beside each share stands what it must be, computed from the
+settings alone.
 
 Needs root, for a network namespace of its own, and simple_switch_grpc.
 """
@@ -43,7 +45,9 @@ _SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class RatedCase(Case):
-    """Queues of different levels, some with a minimum or maximum rate (bits per second, by queue)."""
+    """Queues of different levels, some with a minimum or maximum rate (bits per second, by
+    queue).
+    """
 
     minimum: Mapping[int, int] = field(default_factory=dict)
     maximum: Mapping[int, int] = field(default_factory=dict)
@@ -51,8 +55,13 @@ class RatedCase(Case):
     @property
     def expected_bps(self) -> dict[int, Fraction]:
         """The exact rates: minimum rates first, then levels from the highest on."""
-        wanted = {c.queue: min(c.offered_bps, self.maximum.get(c.queue, c.offered_bps)) for c in self.classes}
-        out = {queue: Fraction(min(rate, self.minimum.get(queue, 0))) for queue, rate in wanted.items()}
+        wanted = {
+            c.queue: min(c.offered_bps, self.maximum.get(c.queue, c.offered_bps))
+            for c in self.classes
+        }
+        out = {
+            queue: Fraction(min(rate, self.minimum.get(queue, 0))) for queue, rate in wanted.items()
+        }
         left = PORT_RATE_BPS - sum(out.values())
         for c in sorted(self.classes, key=lambda c: -c.level):
             more = min(left, wanted[c.queue] - out[c.queue])
@@ -76,13 +85,21 @@ class RatedCase(Case):
 _OVERLOAD = tuple(Class(queue, 12_000_000, 576, level=queue) for queue in (7, 4, 0))
 SHAPING_CASES: tuple[Case, ...] = (
     *CASES,
-    RatedCase("minimum rates 5 % and 1 % below a full level", _OVERLOAD, minimum={4: 500_000, 0: 100_000}),
-    RatedCase("maximum rates 30 % and 50 % of the upper levels", _OVERLOAD, maximum={7: 3_000_000, 4: 5_000_000}),
+    RatedCase(
+        "minimum rates 5 % and 1 % below a full level", _OVERLOAD, minimum={4: 500_000, 0: 100_000}
+    ),
+    RatedCase(
+        "maximum rates 30 % and 50 % of the upper levels",
+        _OVERLOAD,
+        maximum={7: 3_000_000, 4: 5_000_000},
+    ),
     RatedCase("minimum and maximum", _OVERLOAD, minimum={0: 1_000_000}, maximum={7: 4_000_000}),
 )
 
 
-def measure(cases: Sequence[Case], seconds: float, progress: Callable[[str], None]) -> list[Outcome]:
+def measure(
+    cases: Sequence[Case], seconds: float, progress: Callable[[str], None]
+) -> list[Outcome]:
     """Run the cases on BMv2, in this namespace.
 
     Raises TargetError, SouthboundError, CaptureError, NothingArrivedError.
@@ -90,7 +107,9 @@ def measure(cases: Sequence[Case], seconds: float, progress: Callable[[str], Non
     with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
         for case in cases:
             generator.load(case.name, case.cycle)
-        with RunningSwitch(BMV2, {INGRESS_PORT: INGRESS_INTERFACE, EGRESS_PORT: EGRESS_INTERFACE}) as switch:
+        with RunningSwitch(
+            BMV2, {INGRESS_PORT: INGRESS_INTERFACE, EGRESS_PORT: EGRESS_INTERFACE}
+        ) as switch:
             return asyncio.run(_measure(switch, generator, cases, seconds, progress))
 
 
@@ -103,15 +122,25 @@ async def _measure(
 ) -> list[Outcome]:
     workload, target = router(), TARGETS["bmv2"]
     options = target.options.model_validate(
-        {"interfaces": {str(EGRESS_PORT): EGRESS_INTERFACE}, "thrift": f"127.0.0.1:{switch.thrift_port}"}
+        {
+            "interfaces": {str(EGRESS_PORT): EGRESS_INTERFACE},
+            "thrift": f"127.0.0.1:{switch.thrift_port}",
+        }
     )
     queues = target.queue_driver(options, Site("bmv2", {EGRESS_PORT: PORT_RATE_BPS}))
     out: list[Outcome] = []
-    async with SwitchSession("bmv2", switch.address, DEVICE_ID, workload.program, queues=queues) as session:
+    async with SwitchSession(
+        "bmv2", switch.address, DEVICE_ID, workload.program, queues=queues
+    ) as session:
         for case in cases:
             progress(case.name)
-            # Each case on a tree of its own: a queue that was starved without a minimum rate has debts (queues/htb.py).
-            subprocess.run(["tc", "qdisc", "del", "dev", EGRESS_INTERFACE, "root"], capture_output=True, check=False)
+            # Each case on a tree of its own: a queue that was starved without a minimum rate has
+            # debts (queues/htb.py).
+            subprocess.run(
+                ["tc", "qdisc", "del", "dev", EGRESS_INTERFACE, "root"],
+                capture_output=True,
+                check=False,
+            )
             await session.reconcile(replace(workload.intent, queues=case.queues))
             out += await asyncio.to_thread(run, case, generator, seconds)
     return out
@@ -125,8 +154,16 @@ def main() -> int:
         network.make_pairs(PAIRS)
         cases = [case for case in SHAPING_CASES if not options.case or case.name in options.case]
         with Console(stderr=True).status("starting") as status:
-            outcomes = measure(cases, options.seconds, lambda name: status.update(f"measuring {name}"))
-    except (network.NetworkError, TargetError, SouthboundError, CaptureError, NothingArrivedError) as error:
+            outcomes = measure(
+                cases, options.seconds, lambda name: status.update(f"measuring {name}")
+            )
+    except (
+        network.NetworkError,
+        TargetError,
+        SouthboundError,
+        CaptureError,
+        NothingArrivedError,
+    ) as error:
         print(f"shaping: {error}", file=sys.stderr)
         return 2
     if options.json:
@@ -137,10 +174,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.shaping", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.shaping", description=(__doc__ or "").split("\n")[0]
+    )
     names = [case.name for case in SHAPING_CASES]
-    parser.add_argument("--case", action="append", choices=names, help="only this (may be repeated)")
-    parser.add_argument("--seconds", type=float, default=_SECONDS, help=f"of each case (default {_SECONDS:g})")
+    parser.add_argument(
+        "--case", action="append", choices=names, help="only this (may be repeated)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=_SECONDS, help=f"of each case (default {_SECONDS:g})"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
 
@@ -159,7 +202,16 @@ def _rows(outcomes: Sequence[Outcome]) -> Iterator[dict[str, object]]:
 def _table(outcomes: Sequence[Outcome]) -> Table:
     title = f"BMv2 behind an HTB tree, port of {PORT_RATE_BPS / 1e6:g} Mbit/s"
     table = Table(
-        "case", "queue", "level", "weight", "frame", "offered", "expected", "measured Mbit/s", "error %", title=title
+        "case",
+        "queue",
+        "level",
+        "weight",
+        "frame",
+        "offered",
+        "expected",
+        "measured Mbit/s",
+        "error %",
+        title=title,
     )
     for index, o in enumerate(outcomes):
         first = index == 0 or outcomes[index - 1].case != o.case

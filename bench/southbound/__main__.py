@@ -49,7 +49,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     return _RUNNER.run(work)
 
 
-def _best(work: Callable[[], Coroutine[Any, Any, Rate]], addresses: Sequence[str], rounds: int) -> Rate:
+def _best(
+    work: Callable[[], Coroutine[Any, Any, Rate]], addresses: Sequence[str], rounds: int
+) -> Rate:
     """Return the best of some rounds, each from empty tables."""
     rates = []
     for _ in range(rounds):
@@ -70,13 +72,18 @@ def _shell(address: str, intent: Intent) -> Rate | str:
 async def _ours(addresses: Sequence[str], intents: Sequence[Intent], shares: list[str]) -> Rate:
     rate, applied = await clients.by_session(addresses, intents)
     encoding_s = statistics.fmean(a.encoding_s for a in applied)
-    shares[:] = [f"encoding {encoding_s:.3f} s and RPC {statistics.fmean(a.rpc_s for a in applied):.3f} s a switch"]
+    shares[:] = [
+        (
+            f"encoding {encoding_s:.3f} s and RPC {statistics.fmean(a.rpc_s for a in applied):.3f} s a"
+            " switch"
+        )
+    ]
     return rate
 
 
 async def _read_back(address: str, intent: Intent) -> tuple[float, float, float]:
-    """Return the seconds to write a large intent, to read it back and compare it, and to do the latter with a
-    controller that does not know it, which has to decode every entry."""
+    """Return the seconds to write a large intent, to read it back and compare it, and to do the
+    latter with a controller that does not know it, which has to decode every entry."""
     start = time.perf_counter()
     async with SwitchSession("s", address, DEVICE_ID, program(), queues=GnmiQueues("s")) as session:
         (await session.reconcile(intent)).require()
@@ -99,10 +106,14 @@ def _verdict(value: float, wanted: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.southbound", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.southbound", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--entries", type=int, default=20_000, help="of all switches together")
     parser.add_argument("--switches", type=int, default=4)
-    parser.add_argument("--large", type=int, default=100_000, help="entries of the one switch that is read back")
+    parser.add_argument(
+        "--large", type=int, default=100_000, help="entries of the one switch that is read back"
+    )
     parser.add_argument("--rounds", type=int, default=2, help="of each; the best counts")
     options = parser.parse_args(arguments)
     console = Console(width=max(110, Console().width))
@@ -129,7 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _softswitches(options: argparse.Namespace, rates: Table, notes: list[str], tell: Callable[[str], None]) -> None:
+def _softswitches(
+    options: argparse.Namespace, rates: Table, notes: list[str], tell: Callable[[str], None]
+) -> None:
     count, rounds = options.switches, options.rounds
     intents = [leaf(options.entries // count)] * count
     where = f"{count} softswitch"
@@ -144,24 +157,38 @@ def _softswitches(options: argparse.Namespace, rates: Table, notes: list[str], t
         ours = _best(lambda: _ours(addresses, intents, shares), addresses, rounds)
         tell("p4runtime-shell")
         shell = _shell(addresses[0], intents[0])
-    rates.add_row(where, "echelon, update(intent)", f"{ours.entries}", f"{ours.per_second:,.0f}", "1")
+    rates.add_row(
+        where, "echelon, update(intent)", f"{ours.entries}", f"{ours.per_second:,.0f}", "1"
+    )
     ratio = ours.per_second / ready.per_second
     rates.add_row(
-        where, "bytes made before, 1000 a Write", f"{ready.entries}", f"{ready.per_second:,.0f}", f"{ratio:.2f}"
+        where,
+        "bytes made before, 1000 a Write",
+        f"{ready.entries}",
+        f"{ready.per_second:,.0f}",
+        f"{ratio:.2f}",
     )
     against = _verdict(ours.per_second / finsy.per_second, _WANTED_FINSY)
-    rates.add_row(where, "finsy, write() of 1000", f"{finsy.entries}", f"{finsy.per_second:,.0f}", against)
+    rates.add_row(
+        where, "finsy, write() of 1000", f"{finsy.entries}", f"{finsy.per_second:,.0f}", against
+    )
     if isinstance(shell, Rate):
         against = _verdict(ours.per_second / shell.per_second, _WANTED_SHELL)
         rates.add_row(
-            "1 softswitch", "p4runtime-shell, insert()", f"{shell.entries}", f"{shell.per_second:,.0f}", against
+            "1 softswitch",
+            "p4runtime-shell, insert()",
+            f"{shell.entries}",
+            f"{shell.per_second:,.0f}",
+            against,
         )
     else:
         notes.append(shell)
     notes.append(f"echelon on {where}: {shares[0]}")
 
 
-def _bmv2(options: argparse.Namespace, rates: Table, notes: list[str], tell: Callable[[str], None]) -> None:
+def _bmv2(
+    options: argparse.Namespace, rates: Table, notes: list[str], tell: Callable[[str], None]
+) -> None:
     if BMV2.path() is None:
         notes.append(f"BMv2: {BMV2.executable} is not installed")
         return
@@ -171,9 +198,17 @@ def _bmv2(options: argparse.Namespace, rates: Table, notes: list[str], tell: Cal
         shares: list[str] = []
         ready = _best(lambda: clients.by_bytes([address], intents), [address], options.rounds)
         ours = _best(lambda: _ours([address], intents, shares), [address], options.rounds)
-    rates.add_row("1 BMv2", "echelon, update(intent)", f"{ours.entries}", f"{ours.per_second:,.0f}", "1")
+    rates.add_row(
+        "1 BMv2", "echelon, update(intent)", f"{ours.entries}", f"{ours.per_second:,.0f}", "1"
+    )
     against = _verdict(ours.per_second / ready.per_second, _WANTED_BYTES)
-    rates.add_row("1 BMv2", "bytes made before, 1000 a Write", f"{ready.entries}", f"{ready.per_second:,.0f}", against)
+    rates.add_row(
+        "1 BMv2",
+        "bytes made before, 1000 a Write",
+        f"{ready.entries}",
+        f"{ready.per_second:,.0f}",
+        against,
+    )
     notes.append(f"echelon on 1 BMv2: {shares[0]}")
 
 

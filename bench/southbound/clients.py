@@ -1,5 +1,5 @@
-"""The ways of writing entries to switches: this project's session, finsy, p4runtime-shell, and requests already
-encoded.
+"""The ways of writing entries to switches: this project's session, finsy, p4runtime-shell, and
+requests already encoded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate of `entries` in `seconds` of wall clock, from the entries as lists to the last acknowledgement."""
+    """The rate of `entries` in `seconds` of wall clock, from the entries as lists to the last
+    acknowledgement.
+    """
 
     entries: int
     seconds: float
@@ -58,15 +60,21 @@ async def _sessions(stack: AsyncExitStack, addresses: Sequence[str]) -> list[Swi
     ]
 
 
-async def by_session(addresses: Sequence[str], intents: Sequence[Intent]) -> tuple[Rate, list[Applied]]:
-    """Measure the change from one intent to the next: encode, compare, write in stages, check for refusals. Leaves the
-    entries.
+async def by_session(
+    addresses: Sequence[str], intents: Sequence[Intent]
+) -> tuple[Rate, list[Applied]]:
+    """Measure the change from one intent to the next: encode, compare, write in stages, check for
+    refusals. Leaves the entries.
     """
     async with AsyncExitStack() as stack:
         sessions = await _sessions(stack, addresses)
-        await asyncio.gather(*(s.reconcile(_empty(i)) for s, i in zip(sessions, intents, strict=True)))
+        await asyncio.gather(
+            *(s.reconcile(_empty(i)) for s, i in zip(sessions, intents, strict=True))
+        )
         start = time.perf_counter()
-        applied = await asyncio.gather(*(s.update(i) for s, i in zip(sessions, intents, strict=True)))
+        applied = await asyncio.gather(
+            *(s.update(i) for s, i in zip(sessions, intents, strict=True))
+        )
         seconds = time.perf_counter() - start
     for result in applied:
         result.require()
@@ -80,7 +88,9 @@ async def clear(addresses: Sequence[str]) -> None:
 
 
 async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
-    """Measure requests of 1000 updates each, made before the clock starts: the time that switch and gRPC take."""
+    """Measure requests of 1000 updates each, made before the clock starts: the time that switch and
+    gRPC take.
+    """
     async with AsyncExitStack() as stack:
         sessions = await _sessions(stack, addresses)
         codec = Codec(sessions[0].schema)
@@ -88,7 +98,12 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
         ready = []
         for intent in intents:
             entries = [codec.encode(entry).wire for entry in intent.entries]
-            ready.append([(write_request(header, UpdateKind.INSERT, part), len(part)) for part in _parts(entries)])
+            ready.append(
+                [
+                    (write_request(header, UpdateKind.INSERT, part), len(part))
+                    for part in _parts(entries)
+                ]
+            )
         channels = [P4RuntimeChannel(address) for address in addresses]
 
         async def send(channel: P4RuntimeChannel, requests: list[tuple[bytes, int]]) -> None:
@@ -107,7 +122,9 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
 
 async def by_finsy(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
     """Measure `Switch.write` on lists of 1000 entries, made before the clock starts."""
-    options = finsy.SwitchOptions(p4info=program().p4info, p4blob=program().binary, device_id=DEVICE_ID)
+    options = finsy.SwitchOptions(
+        p4info=program().p4info, p4blob=program().binary, device_id=DEVICE_ID
+    )
     async with AsyncExitStack() as stack:
         switches = [
             await stack.enter_async_context(finsy.Switch(f"f{n}", address, options))
@@ -131,7 +148,9 @@ def _parts(items: list[T]) -> list[list[T]]:
 
 def _finsy_entry(entry: TableEntry) -> finsy.P4TableEntry:
     calls = [finsy.P4TableAction(call.name, **dict(call.arguments)) for call in entry.actions]
-    action = finsy.P4IndirectAction([(1, call) for call in calls]) if entry.table == "ecmp" else calls[0]
+    action = (
+        finsy.P4IndirectAction([(1, call) for call in calls]) if entry.table == "ecmp" else calls[0]
+    )
     return finsy.P4TableEntry(
         entry.table,
         match=finsy.P4TableMatch({name: _text(value) for name, value in entry.match}),
@@ -152,7 +171,8 @@ def _text(value: int | Prefix | Interval) -> int | str:
 
 
 def by_shell(python: Path, address: str, entries: Sequence[TableEntry]) -> Rate:
-    """Measure `insert()` of p4runtime-shell, which takes one entry at a time. Takes only entries with one action.
+    """Measure `insert()` of p4runtime-shell, which takes one entry at a time. Takes only entries
+    with one action.
 
     Args:
         python: of an environment that has p4runtime-shell.

@@ -1,9 +1,10 @@
-"""Inserts entries with p4runtime-shell, one by one, as it can. Runs in the environment of p4runtime-shell.
+"""Inserts entries with p4runtime-shell, one by one, as it can. Runs in the environment of
+p4runtime-shell.
 
     python shell_insert.py ADDRESS P4INFO JSON ENTRIES
 
-ENTRIES is a JSON file: a list of [table, {field: text}, action, {parameter: text}, priority]. Prints the seconds that
-the insertions took; the objects were made before.
+ENTRIES is a JSON file: a list of [table, {field: text}, action, {parameter: text}, priority].
+Prints the seconds that the insertions took; the objects were made before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ import p4runtime_sh.shell as sh
 def main() -> None:
     address, p4info, program, path = sys.argv[1:]
     sh.setup(
-        device_id=1, grpc_addr=address, election_id=(0, 10), config=sh.FwdPipeConfig(p4info, program), verbose=False
+        device_id=1,
+        grpc_addr=address,
+        election_id=(0, 10),
+        config=sh.FwdPipeConfig(p4info, program),
+        verbose=False,
     )
     try:
         with Path(path).open() as file:
@@ -32,7 +37,9 @@ def main() -> None:
         sh.teardown()
 
 
-def made(table: str, match: dict[str, str], action: str, arguments: dict[str, str], priority: int) -> sh.TableEntry:
+def made(
+    table: str, match: dict[str, str], action: str, arguments: dict[str, str], priority: int
+) -> sh.TableEntry:
     entry = sh.TableEntry(table)(action=action)
     for name, value in match.items():
         entry.match[name] = value

@@ -1,4 +1,6 @@
-"""Switches as processes, at the same priority as their controller: half of the work is on its side."""
+"""Switches as processes, at the same priority as their controller: half of the work is on its
+side.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def running(target: Target) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     command = [path, *target.arguments(Launch({}, address, free_port(), {}))]
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
         try:
             _wait(process, address)
             yield address

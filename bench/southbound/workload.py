@@ -1,11 +1,22 @@
-"""Entries as lowering makes them for a leaf switch: a fabric part, threshold profiles, and jobs of many flows."""
+"""Entries as lowering makes them for a leaf switch: a fabric part, threshold profiles, and jobs of
+many flows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from echelon.switches.lowering.intent import FABRIC, ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
+from echelon.switches.lowering.intent import (
+    FABRIC,
+    ActionCall,
+    Intent,
+    Interval,
+    Match,
+    Part,
+    Prefix,
+    TableEntry,
+)
 
 PORTS = 32
 HOSTS = 128
@@ -16,8 +27,12 @@ _BIAS = 1 << 31
 _MOST_FLOWS = 1 << 14
 
 
-def _entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
-    return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
+def _entry(
+    table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int
+) -> TableEntry:
+    return TableEntry(
+        table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority
+    )
 
 
 def _mac(host: int) -> int:
@@ -32,7 +47,10 @@ def _fabric() -> Iterator[TableEntry]:
             yield _entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=64)
     for host in range(HOSTS):
         if host % 4:
-            routes = tuple(ActionCall("route", (("port", 25 + spine), ("dst_mac", _mac(host)))) for spine in range(8))
+            routes = tuple(
+                ActionCall("route", (("port", 25 + spine), ("dst_mac", _mac(host))))
+                for spine in range(8)
+            )
             yield TableEntry("ecmp", (("group", host),), routes)
             to_host = ActionCall("spread", (("group", host),))
         else:
@@ -77,12 +95,16 @@ def leaf(entries: int) -> Intent:
 
 
 def large(entries: int) -> Intent:
-    """Return an intent of five tables of 16,384 entries, as many as they hold, and threshold profiles for the rest."""
+    """Return an intent of five tables of 16,384 entries, as many as they hold, and threshold
+    profiles for the rest.
+    """
     flows = min(_MOST_FLOWS, entries // 5)
     parts = [Part("profiles", tuple(_slices(entries - 5 * flows)))]
     for job, first in enumerate(range(0, flows, 1000)):
         count = min(1000, flows - first)
-        parts.append(Part(f"job {job}", (*_job(job, first, count), *_connections(job, first, count))))
+        parts.append(
+            Part(f"job {job}", (*_job(job, first, count), *_connections(job, first, count)))
+        )
     return Intent("large", tuple(parts))
 
 
@@ -107,4 +129,6 @@ def _connections(job: int, first: int, count: int) -> Iterator[TableEntry]:
             }
             arguments = {"job": job, "is_head": 0, "gap_us": 50_000, "head_bytes": 1 << 20}
             arguments |= {"whole_bytes": 0, "in_sequence": 0}
-            yield _entry(f"{protocol}_connection", key, "set_connection", connection=flow, **arguments)
+            yield _entry(
+                f"{protocol}_connection", key, "set_connection", connection=flow, **arguments
+            )

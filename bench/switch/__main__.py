@@ -6,7 +6,8 @@
     python -m bench.switch --writes        what is lost while a controller writes, and a million routes
     python -m bench.switch --shares        port rate, strict levels and weights of softswitch in real time
 
-Needs root, for a network namespace of its own. Figures of different machines do not compare: look at the ratio.
+Needs root, for a network namespace of its own. Figures of different machines do not compare: look
+at the ratio.
 """
 
 from __future__ import annotations
@@ -67,19 +68,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.switch", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.switch", description=(__doc__ or "").split("\n")[0]
+    )
     names = [target.name for target in TARGETS]
-    parser.add_argument("--target", action="append", choices=names, help="only this one (may be repeated)")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help=f"searches of each rate (default {_ROUNDS})")
-    parser.add_argument("--quick", action="store_true", help="one round, and a coarser search")
-    parser.add_argument("--check", action="store_true", help="no search: look at what comes out of ours, and its cost")
-    parser.add_argument("--shares", action="store_true", help="measure port rate and shares instead of speed")
-    parser.add_argument("--writes", action="store_true", help="measure writes beside traffic, and a million routes")
     parser.add_argument(
-        "--case", action="append", choices=[c.name for c in shares.CASES], help="of --shares: only this"
+        "--target", action="append", choices=names, help="only this one (may be repeated)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=_SHARE_SECONDS, help=f"of --shares: of each case (default {_SHARE_SECONDS:g})"
+        "--rounds", type=int, default=_ROUNDS, help=f"searches of each rate (default {_ROUNDS})"
+    )
+    parser.add_argument("--quick", action="store_true", help="one round, and a coarser search")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="no search: look at what comes out of ours, and its cost",
+    )
+    parser.add_argument(
+        "--shares", action="store_true", help="measure port rate and shares instead of speed"
+    )
+    parser.add_argument(
+        "--writes", action="store_true", help="measure writes beside traffic, and a million routes"
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        choices=[c.name for c in shares.CASES],
+        help="of --shares: only this",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=_SHARE_SECONDS,
+        help=f"of --shares: of each case (default {_SHARE_SECONDS:g})",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
@@ -90,9 +111,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 @contextmanager
 def _progress(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Show a bar on the terminal's standard error that moves on at each call of the first yielded function. The second
-    prints a line above it, also where there is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    """Show a bar on the terminal's standard error that moves on at each call of the first yielded
+    function. The second prints a line above it, also where there is no terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=steps)
         done = -1
@@ -110,11 +136,13 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _FILE_COLUMNS)
 
 
-# --------------------------------------------------------------------------------------------------------------- speed
+# -- speed -----------------------------------------------------------------------------------------
 
 
 def _speed(options: argparse.Namespace) -> int:
-    names = options.target or [target.name for target in TARGETS if not (options.check and target is BMV2)]
+    names = options.target or [
+        target.name for target in TARGETS if not (options.check and target is BMV2)
+    ]
     wanted = [target for target in TARGETS if target.name in names]
     targets = [target for target in wanted if target.path() is not None]
     missing = [target for target in wanted if target not in targets]
@@ -123,7 +151,9 @@ def _speed(options: argparse.Namespace) -> int:
     search = Search(confirmations=2, resolution=0.05) if options.quick else Search()
     if options.check:
         return _check(targets)
-    tables = speed.EntryLoad(_PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json", speed.LOAD_TABLES, _ENTRIES)
+    tables = speed.EntryLoad(
+        _PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json", speed.LOAD_TABLES, _ENTRIES
+    )
     bench = speed.Speed(targets, 1 if options.quick else options.rounds, search, tables)
     workloads = speed.default_workloads()
     with _progress(bench.steps(workloads)) as (progress, told):
@@ -136,7 +166,10 @@ def _speed(options: argparse.Namespace) -> int:
 
 
 def _check(targets: Sequence[Target]) -> int:
-    """Print the cost of a packet in each case. Raise WrongForwardingError if one comes out wrong."""
+    """Print the cost of a packet in each case.
+
+    Raise WrongForwardingError if one comes out wrong.
+    """
     bench = speed.Speed(targets, 1, None, None)
     workloads = speed.default_workloads()
     with _progress(bench.steps(workloads)) as (progress, _):
@@ -147,7 +180,12 @@ def _check(targets: Sequence[Target]) -> int:
 def _plain(results: speed.Results) -> dict[str, object]:
     return {
         "lossless_pps": [
-            {**dataclasses.asdict(point), "target": target, "placement": placement.name, "rounds": rates}
+            {
+                **dataclasses.asdict(point),
+                "target": target,
+                "placement": placement.name,
+                "rounds": rates,
+            }
             for point, by_target in results.searched.items()
             for target, by_placement in by_target.items()
             for placement, rates in by_placement.items()
@@ -158,7 +196,12 @@ def _plain(results: speed.Results) -> dict[str, object]:
             for target, costs in by_target.items()
         ],
         "latency": [
-            {**dataclasses.asdict(point), "target": target, "placement": placement.name, **dataclasses.asdict(found)}
+            {
+                **dataclasses.asdict(point),
+                "target": target,
+                "placement": placement.name,
+                **dataclasses.asdict(found),
+            }
             for point, by_target in results.latencies.items()
             for target, by_placement in by_target.items()
             for placement, rounds in by_placement.items()
@@ -174,17 +217,23 @@ def _plain(results: speed.Results) -> dict[str, object]:
     }
 
 
-def print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequence[Target]) -> None:
+def print_speed(
+    results: speed.Results, targets: Sequence[Target], missing: Sequence[Target]
+) -> None:
     names = [target.name for target in targets]
     console = _console()
-    table = Table("program", "packet bytes", title=f"Lossless rate, packets/s (loss ≤ {LOSS_LIMIT:.1%})")
+    table = Table(
+        "program", "packet bytes", title=f"Lossless rate, packets/s (loss ≤ {LOSS_LIMIT:.1%})"
+    )
     _add_columns(table, names)
     for point in results.searched:
         rates = {name: results.best(point, name)[1] for name in names}
         table.add_row(point.program, str(point.frame_bytes), *_cells(rates, names))
     console.print(table)
     _print_placements(results, names, console)
-    table = Table("program", "packet bytes", title="Processor time per packet at half of that rate, ns")
+    table = Table(
+        "program", "packet bytes", title="Processor time per packet at half of that rate, ns"
+    )
     _add_columns(table, names)
     for point, by_target in results.processor_ns.items():
         table.add_row(point.program, str(point.frame_bytes), *_cells(by_target, names))
@@ -200,8 +249,8 @@ def print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequ
     for name, settings in results.settings.items():
         console.print(f"{name}: {settings}", highlight=False)
     console.print(
-        f"Median of the rounds (lowest to highest). A packet that leaves more than {GRACE_S * 1e3:g} ms after the last "
-        "one was sent counts as lost.",
+        "Median of the rounds (lowest to highest). A packet that leaves more than"
+        f" {GRACE_S * 1e3:g} ms after the last one was sent counts as lost.",
         highlight=False,
     )
     for limited in results.limits:
@@ -214,20 +263,27 @@ def _print_placements(results: speed.Results, names: Sequence[str], console: Con
     """Print the results of each placement; the table above has the better one."""
     placements = speed.placements()
     table = Table(
-        "program", "packet bytes", "switch", title="The same by the processors that switch and generator may use"
+        "program",
+        "packet bytes",
+        "switch",
+        title="The same by the processors that switch and generator may use",
     )
     for placement in placements:
         table.add_column(placement.name, justify="right")
     for point, by_target in results.searched.items():
         for name in names:
-            cells = [f"{statistics.median(by_target[name][placement]):,.0f}" for placement in placements]
+            cells = [
+                f"{statistics.median(by_target[name][placement]):,.0f}" for placement in placements
+            ]
             table.add_row(point.program, str(point.frame_bytes), name, *cells)
     console.print(table)
 
 
 def _print_latencies(results: speed.Results, names: Sequence[str], console: Console) -> None:
     """Print the medians of each target's percentiles, with the placement that suits it best."""
-    table = Table("program", "packet bytes", title="One-way latency at half of that rate, us: p50 / p99")
+    table = Table(
+        "program", "packet bytes", title="One-way latency at half of that rate, us: p50 / p99"
+    )
     for name in names:
         table.add_column(name, justify="right")
     for point, by_target in results.latencies.items():
@@ -235,7 +291,9 @@ def _print_latencies(results: speed.Results, names: Sequence[str], console: Cons
         for name in names:
             found = by_target[name][results.best(point, name)[0]]
             percentiles = ([each.p50_ns for each in found], [each.p99_ns for each in found])
-            cells.append(" / ".join(f"{statistics.median(values) / 1e3:,.1f}" for values in percentiles))
+            cells.append(
+                " / ".join(f"{statistics.median(values) / 1e3:,.1f}" for values in percentiles)
+            )
         table.add_row(point.program, str(point.frame_bytes), *cells)
     console.print(table)
 
@@ -256,27 +314,34 @@ def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> li
     return cells
 
 
-# --------------------------------------------------------------------------------------------------------------- writes
+# -- writes ----------------------------------------------------------------------------------------
 
 
 def _writes(options: argparse.Namespace) -> int:
     for target in TARGETS:
-        if not target.is_switch or target.path() is None or (options.target and target.name not in options.target):
+        if (
+            not target.is_switch
+            or target.path() is None
+            or (options.target and target.name not in options.target)
+        ):
             continue
         for placement in speed.placements():
             for per_second in _WRITES_PER_S:
-                beside = writing.writes_beside_traffic(target, placement, per_second, options.seconds, print)
+                beside = writing.writes_beside_traffic(
+                    target, placement, per_second, options.seconds, print
+                )
                 print(f"{target.name}, {placement.name}: {writing.in_words(beside)}", flush=True)
         filled = writing.fill(target, _PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json")
         print(
-            f"{target.name}: {filled.rate.count:,} routes at {filled.rate.per_second:,.0f} a second, "
-            f"{(filled.after_bytes - filled.before_bytes) / filled.rate.count:.0f} bytes each",
+            f"{target.name}: {filled.rate.count:,} routes at {filled.rate.per_second:,.0f} a"
+            f" second, {(filled.after_bytes - filled.before_bytes) / filled.rate.count:.0f} bytes"
+            " each",
             flush=True,
         )
     return 0
 
 
-# --------------------------------------------------------------------------------------------------------------- shares
+# -- shares ----------------------------------------------------------------------------------------
 
 
 def _shares(options: argparse.Namespace) -> int:
@@ -284,14 +349,20 @@ def _shares(options: argparse.Namespace) -> int:
     with _progress(len(cases)) as (progress, _):
         outcomes = shares.measure(cases, options.seconds, progress)
     if options.json:
-        print(json.dumps([{**dataclasses.asdict(o), "error": o.error, "holds": o.holds} for o in outcomes]))
+        print(
+            json.dumps(
+                [{**dataclasses.asdict(o), "error": o.error, "holds": o.holds} for o in outcomes]
+            )
+        )
     else:
         _print_shares(outcomes, options.seconds)
     return 0 if all(outcome.holds for outcome in outcomes) else 1
 
 
 def _print_shares(outcomes: Sequence[shares.Outcome], seconds: float) -> None:
-    title = f"softswitch, a port of {shares.PORT_RATE_BPS / 1e6:g} Mbit/s, {seconds:g} s each; Mbit/s"
+    title = (
+        f"softswitch, a port of {shares.PORT_RATE_BPS / 1e6:g} Mbit/s, {seconds:g} s each; Mbit/s"
+    )
     table = Table("case", "queue", "level", "weight", "packet bytes", title=title)
     for name in ("offered", "expected", "measured", "error", "limit"):
         table.add_column(name, justify="right")

@@ -2,7 +2,8 @@
 
     python -m bench.switch.forwarder 127.0.0.1:PORT IN OUT [GROUPS]
 
-What comes in at one interface goes out of the other one. The address is listened at, and does not answer.
+What comes in at one interface goes out of the other one. The address is listened at, and does not
+answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The traffic generator: an open loop of paced bursts from a process of its own, one system call a burst.
+"""The traffic generator: an open loop of paced bursts from a process of its own, one system call a
+burst.
 
-Frames lie ready in one block of memory, a *cycle* of them, and are sent again and again; between two rounds the number
-of the round is written into all of them at once. So every frame is numbered, and a frame costs next to no Python.
+Frames lie ready in one block of memory, a *cycle* of them, and are sent again and again; between
+two rounds the number of the round is written into all of them at once. So every frame is numbered,
+and a frame costs next to no Python.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class _Message(ctypes.Structure):
 class Cycle:
     """Frames to send over and over, a multiple of BURST_FRAMES of them.
 
-    `epoch_at` is the place of a byte that holds the number of the round too, modulo 256: an iteration's epoch.
+    `epoch_at` is the place of a byte that holds the number of the round too, modulo 256: an
+    iteration's epoch.
     """
 
     frames: tuple[bytes, ...]
@@ -74,7 +77,10 @@ class Cycle:
             raise ValueError(f"a cycle of {len(self.frames)} frames: it must be {wanted}")
         shortest = min(map(len, self.frames))
         if shortest < MIN_FRAME_BYTES:
-            raise ValueError(f"frames of {shortest} bytes: at least {MIN_FRAME_BYTES} are needed for their numbers")
+            raise ValueError(
+                f"frames of {shortest} bytes: at least {MIN_FRAME_BYTES} are needed for their"
+                " numbers"
+            )
 
     def matched(self, seen: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Yield each frame as it was sent, with its numbers, and as it was seen."""
@@ -104,7 +110,9 @@ class Sent:
     cycle_frames: int
     """the number of frames of a round"""
     handed_ns: Sequence[int] = ()
-    """when each burst was handed to the kernel, in nanoseconds of time.time_ns, if that was asked for"""
+    """when each burst was handed to the kernel, in nanoseconds of time.time_ns, if that was asked
+    for
+    """
 
     @property
     def rate_pps(self) -> float:
@@ -126,7 +134,9 @@ class _Ring:
             block[at + INDEX_AT.start : at + INDEX_AT.stop] = index.to_bytes(2, "big")
         start = ctypes.addressof((ctypes.c_char * len(block)).from_buffer(block))
         lengths = enumerate(map(len, cycle.frames))
-        self._vectors = (_Iovec * count)(*(_Iovec(start + i * stride, length) for i, length in lengths))
+        self._vectors = (_Iovec * count)(
+            *(_Iovec(start + i * stride, length) for i, length in lengths)
+        )
         self._messages = (_Message * count)()
         for index, message in enumerate(self._messages):
             message.vectors = ctypes.addressof(self._vectors) + index * ctypes.sizeof(_Iovec)
@@ -137,7 +147,9 @@ class _Ring:
     def number(self, turn: int) -> None:
         """Write the number of the round into every frame."""
         block, stride, count = self._block, self._stride, self.count
-        for at, value in zip(range(ROUND_AT.start, ROUND_AT.stop), (turn & 0xFFFF).to_bytes(2, "big"), strict=True):
+        for at, value in zip(
+            range(ROUND_AT.start, ROUND_AT.stop), (turn & 0xFFFF).to_bytes(2, "big"), strict=True
+        ):
             block[at::stride] = bytes([value]) * count
         if self._cycle.epoch_at is not None:
             block[self._cycle.epoch_at :: stride] = bytes([turn & 0xFF]) * count
@@ -162,7 +174,9 @@ class _Sender:
     def place(self, cpus: Sequence[int]) -> None:
         os.sched_setaffinity(0, cpus)
 
-    def run(self, name: str, rate_pps: float, duration_s: float, grace_s: float, timed: bool) -> Sent:
+    def run(
+        self, name: str, rate_pps: float, duration_s: float, grace_s: float, timed: bool
+    ) -> Sent:
         ring = self._rings[name]
         send, handle = self._libc.sendmmsg, self._socket.fileno()
         clock, sleep, instant = time.perf_counter_ns, time.sleep, time.time_ns
@@ -194,11 +208,15 @@ class _Sender:
         sleep(grace_s)
         arrived = received_frames(self._far_end) - before
         frames = total * BURST_FRAMES - refused
-        return Sent(frames, refused, elapsed_ns, lateness_ns, arrived, first_turn, ring.count, handed_ns)
+        return Sent(
+            frames, refused, elapsed_ns, lateness_ns, arrived, first_turn, ring.count, handed_ns
+        )
 
 
 def _serve(connection: Connection, interface: str, far_end: str) -> None:
-    """Run the generator's process: receive (method, arguments), send the result or the exception."""
+    """Run the generator's process: receive (method, arguments), send the result or the
+    exception.
+    """
     with contextlib.suppress(OSError):
         # Traffic does not wait until the switch under test yields the processor.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -217,14 +235,16 @@ def _serve(connection: Connection, interface: str, far_end: str) -> None:
 
 
 class Generator:
-    """A generator that sends on `interface` and counts what comes out at `far_end`. A context manager: the process
-    lives inside.
+    """A generator that sends on `interface` and counts what comes out at `far_end`. A context
+    manager: the process lives inside.
     """
 
     def __init__(self, interface: str, far_end: str) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, interface, far_end), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, interface, far_end), daemon=True
+        )
         self._theirs = theirs
 
     def __enter__(self) -> Self:
@@ -233,7 +253,10 @@ class Generator:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._connection.close()
         self._process.join(5)
@@ -249,16 +272,36 @@ class Generator:
         """Send from these processors only, from now on."""
         self._call(_ANSWER_S, "place", cpus)
 
-    def run(self, name: str, rate_pps: float, duration_s: float, grace_s: float = 0.0, *, timed: bool = False) -> Sent:
-        """Send the frames of `name` at `rate_pps` for `duration_s`; then wait `grace_s` and count what came out."""
-        answer = self._call(2 * (duration_s + grace_s) + _ANSWER_S, "run", name, rate_pps, duration_s, grace_s, timed)
+    def run(
+        self,
+        name: str,
+        rate_pps: float,
+        duration_s: float,
+        grace_s: float = 0.0,
+        *,
+        timed: bool = False,
+    ) -> Sent:
+        """Send the frames of `name` at `rate_pps` for `duration_s`; then wait `grace_s` and count
+        what came out.
+        """
+        answer = self._call(
+            2 * (duration_s + grace_s) + _ANSWER_S,
+            "run",
+            name,
+            rate_pps,
+            duration_s,
+            grace_s,
+            timed,
+        )
         assert isinstance(answer, Sent)
         return answer
 
     def _call(self, timeout_s: float, method: str, *arguments: Any) -> object:
         self._connection.send((method, arguments))
         if not self._connection.poll(timeout_s):
-            raise TimeoutError(f"the traffic generator did not finish {method!r} within {timeout_s:.0f} s")
+            raise TimeoutError(
+                f"the traffic generator did not finish {method!r} within {timeout_s:.0f} s"
+            )
         answer = self._connection.recv()
         if isinstance(answer, Exception):
             raise answer

@@ -1,10 +1,11 @@
 """One-way latency: how long packets take from the generator's hand to the far end of the switch.
 
-One packet of each burst is followed, each place in the burst in turn. It is sent at the instant at which the generator
-hands its burst to the kernel, and arrives when the kernel takes it from the far end of the line. Both are times of the
-same clock, that of the machine. So the time includes the veth pairs and waiting behind up to 15 others of the same
-burst, with every switch alike. The kernel filters the other packets out, and nobody reads the rest before the run is
-over, so that the measurement takes little from what it measures.
+One packet of each burst is followed, each place in the burst in turn. It is sent at the instant at
+which the generator hands its burst to the kernel, and arrives when the kernel takes it from the far
+end of the line. Both are times of the same clock, that of the machine. So the time includes the
+veth pairs and waiting behind up to 15 others of the same burst, with every switch alike. The kernel
+filters the other packets out, and nobody reads the rest before the run is over, so that the
+measurement takes little from what it measures.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .sink import Arrival, Capture, CaptureError, Instruction
 _KEPT_BYTES = ROUND_AT.stop
 _GRACE_S = 0.1
 
-# Burst n of a cycle is frames 16 n to 16 n + 15; of it, frame n modulo 16 is followed. Numbers of classic BPF:
-# include/uapi/linux/bpf_common.h and filter.h.
+# Burst n of a cycle is frames 16 n to 16 n + 15; of it, frame n modulo 16 is followed. Numbers of
+# classic BPF: include/uapi/linux/bpf_common.h and filter.h.
 FOLLOWED = (
     Instruction(0x28, 0, 0, INDEX_AT.start),  # A = the index, two bytes
     Instruction(0x07, 0, 0, 0),  # X = A
@@ -43,13 +44,17 @@ class Latency:
     """packets that arrived of those that were followed"""
 
 
-def measure(generator: Generator, name: str, rate_pps: float, duration_s: float, far_end: str) -> Latency:
+def measure(
+    generator: Generator, name: str, rate_pps: float, duration_s: float, far_end: str
+) -> Latency:
     """Return the latency of the frames of `name` at a rate. Raise CaptureError if none arrives."""
     with Capture(far_end, _KEPT_BYTES, FOLLOWED) as capture:
         sent = generator.run(name, rate_pps, duration_s, _GRACE_S, timed=True)
     found = sorted(latencies_ns(sent, capture.arrivals))
     if not found:
-        raise CaptureError(f"of the packets that were followed, none arrived ({received_frames(far_end)} of all)")
+        raise CaptureError(
+            f"of the packets that were followed, none arrived ({received_frames(far_end)} of all)"
+        )
     return Latency(found[len(found) // 2], found[len(found) * 99 // 100], len(found))
 
 

@@ -1,4 +1,6 @@
-"""The highest rate that a switch carries without loss: the search, without any traffic of its own."""
+"""The highest rate that a switch carries without loss: the search, without any traffic of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,12 @@ from dataclasses import dataclass
 LOSS_LIMIT = 1e-3
 """Share of the frames that may be missing."""
 GRACE_S = 0.02
-"""A frame that has not left so long after the last one was sent counts as lost: a rate that only fills buffers is not
-carried."""
+"""A frame that has not left so long after the last one was sent counts as lost: a rate that only
+fills buffers is not carried."""
 _GENERATOR_SHORTFALL = 0.01
-"""A run whose generator stays behind by more, without loss, says nothing; so many of them in a row are an error:"""
+"""A run whose generator stays behind by more, without loss, says nothing; so many of them in a row
+are an error:
+"""
 _GENERATOR_TRIES = 3
 
 
@@ -37,12 +41,14 @@ class Trial:
 
 
 class GeneratorLimitError(Exception):
-    """The generator cannot send as fast as the switch forwards: that carries at least `rate_pps`."""
+    """The generator cannot send as fast as the switch forwards: that carries at least
+    `rate_pps`.
+    """
 
     def __init__(self, rate_pps: float, wanted_pps: float) -> None:
         super().__init__(
-            f"the generator sent {rate_pps:,.0f} packets/s when {wanted_pps:,.0f} were asked for, and the switch lost "
-            "none: this machine is too busy, or too slow, to measure"
+            f"the generator sent {rate_pps:,.0f} packets/s when {wanted_pps:,.0f} were asked for,"
+            " and the switch lost none: this machine is too busy, or too slow, to measure"
         )
         self.rate_pps = rate_pps
 
@@ -58,17 +64,22 @@ class Search:
     resolution: float = 0.02
     """the search ends when the rate is known to so large a part of itself"""
     step: float = 0.05
-    """a rate that is not confirmed is lowered by so large a part of itself, one that is confirmed raised once more"""
+    """a rate that is not confirmed is lowered by so large a part of itself, one that is confirmed
+    raised once more
+    """
     lowest_pps: float = 500.0
     highest_pps: float = 10_000_000.0
 
 
-def lossless_rate(trial: Callable[[float, float], Trial], start_pps: float, search: Search) -> float:
-    """Return the highest rate in packets/s at which `trial(rate_pps, duration_s)` is lossless; 0 if none is.
+def lossless_rate(
+    trial: Callable[[float, float], Trial], start_pps: float, search: Search
+) -> float:
+    """Return the highest rate in packets/s at which `trial(rate_pps, duration_s)` is lossless; 0 if
+    none is.
 
-    Brackets it from `start_pps` on, bisects, and confirms; then climbs as long as more is confirmed. With that, and a
-    second chance for every probe that fails, a machine which was busy with something else for a moment does not end the
-    search too low.
+    Brackets it from `start_pps` on, bisects, and confirms; then climbs as long as more is
+    confirmed. With that, and a second chance for every probe that fails, a machine which was busy
+    with something else for a moment does not end the search too low.
 
     Raises GeneratorLimitError.
     """
@@ -111,7 +122,9 @@ def lossless_rate(trial: Callable[[float, float], Trial], start_pps: float, sear
         else:
             bad = middle
     if confirmed(good):
-        while good < search.highest_pps and confirmed(min(good * (1 + search.step), search.highest_pps)):
+        while good < search.highest_pps and confirmed(
+            min(good * (1 + search.step), search.highest_pps)
+        ):
             good = min(good * (1 + search.step), search.highest_pps)
         return good
     while good > search.lowest_pps:

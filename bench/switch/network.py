@@ -1,7 +1,7 @@
 """A private network namespace with veth pairs, and what the kernel counted on them.
 
-A frame that the far end of a pair received is counted there before any protocol looks at it, so that reading the
-counter is an exact sink that costs nothing: no process has to take the frames.
+A frame that the far end of a pair received is counted there before any protocol looks at it, so
+that reading the counter is an exact sink that costs nothing: no process has to take the frames.
 """
 
 from __future__ import annotations
@@ -36,18 +36,25 @@ def is_private() -> bool:
 
 
 def inside(command: Sequence[str]) -> list[str]:
-    """Return `command` wrapped so that it runs in its own namespaces (network, processes, mounts): all that it starts
-    ends with it.
+    """Return `command` wrapped so that it runs in its own namespaces (network, processes, mounts):
+    all that it starts ends with it.
     """
     return [*_UNSHARE, "env", f"{_INSIDE}=1", *command]
 
 
 def why_not() -> str | None:
-    """Return the reason why this machine cannot make such namespaces and veth pairs; None if it can."""
+    """Return the reason why this machine cannot make such namespaces and veth pairs; None if it
+    can.
+    """
     switch = _IPV6_SWITCH.format("all")
-    script = f"ip link add probe0 type veth peer name probe1 && {{ test ! -e {switch} || echo 1 > {switch}; }}"
+    script = (
+        f"ip link add probe0 type veth peer name probe1 && {{ test ! -e {switch} || echo 1 >"
+        f" {switch}; }}"
+    )
     try:
-        probe = subprocess.run(inside(["sh", "-c", script]), capture_output=True, text=True, check=False)
+        probe = subprocess.run(
+            inside(["sh", "-c", script]), capture_output=True, text=True, check=False
+        )
     except FileNotFoundError as error:
         return f"{error.filename} is not installed (on Debian: util-linux, iproute2)"
     if probe.returncode:
@@ -58,7 +65,8 @@ def why_not() -> str | None:
 def run_private(arguments: Sequence[str]) -> int:
     """Run this Python with `arguments` in private namespaces; return its exit status.
 
-    Whatever ends this process ends everything in there too. Raises `NetworkError` where namespaces are not allowed.
+    Whatever ends this process ends everything in there too. Raises `NetworkError` where namespaces
+    are not allowed.
     """
     reason = why_not()
     if reason is not None:
@@ -73,21 +81,30 @@ def run_private(arguments: Sequence[str]) -> int:
 
 
 def make_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Make veth pairs in this namespace and set them up; only their users send on them. Raises `NetworkError`.
+    """Make veth pairs in this namespace and set them up; only their users send on them. Raises
+    `NetworkError`.
 
-    Without segmentation offloads, as a switch's ports: with them BMv2, which receives by libpcap, loses bursts even
-    at a tenth of its rate (its receive ring then seems to hold a few tens of frames only).
+    Without segmentation offloads, as a switch's ports: with them BMv2, which receives by libpcap,
+    loses bursts even at a tenth of its rate (its receive ring then seems to hold a few tens of
+    frames only).
     """
     pairs = tuple(pairs)
     lines = ["link set lo up"]
     for one, other in pairs:
-        lines += [f"link add {one} type veth peer name {other}", f"link set {one} up", f"link set {other} up"]
+        lines += [
+            f"link add {one} type veth peer name {other}",
+            f"link set {one} up",
+            f"link set {other} up",
+        ]
     for name in ("all", "default"):
-        # The kernel would send router solicitations and multicast reports, which would be counted too.
+        # The kernel would send router solicitations and multicast reports, which would be counted
+        # too.
         switch = Path(_IPV6_SWITCH.format(name))
         if switch.exists():
             switch.write_text("1")
-    done = subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise NetworkError(f"veth pairs cannot be made: {done.stderr.strip()}")
     for pair in pairs:
@@ -103,18 +120,23 @@ def _disable_offloads(interface: str) -> None:
             try:
                 fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
             except OSError as error:
-                raise NetworkError(f"{name} of {interface} cannot be switched off: {error.strerror}") from None
+                raise NetworkError(
+                    f"{name} of {interface} cannot be switched off: {error.strerror}"
+                ) from None
 
 
 def received_frames(interface: str) -> int:
-    """Return the frames that `interface` received since it was made. Raises `NetworkError` if there is no such
-    interface.
+    """Return the frames that `interface` received since it was made. Raises `NetworkError` if there
+    is no such interface.
     """
     return _statistic(interface, 1)
 
 
 def received_bytes(interface: str) -> int:
-    """Return the bytes of the frames that `interface` received. Raises `NetworkError` if there is no such interface."""
+    """Return the bytes of the frames that `interface` received.
+
+    Raises `NetworkError` if there is no such interface.
+    """
     return _statistic(interface, 0)
 
 

@@ -1,8 +1,9 @@
-"""Port rate, strict levels and weights in real time: what leaves a port of 10 Mbit/s, by the clock of the kernel.
+"""Port rate, strict levels and weights in real time: what leaves a port of 10 Mbit/s, by the clock
+of the kernel.
 
-Traffic of several classes is offered above the port's rate for some seconds. What each class must get is computed here
-from rate, levels and weights alone; what it got is counted in a window of the kernel's timestamps, so that neither a
-late sink nor a busy machine counts.
+Traffic of several classes is offered above the port's rate for some seconds. What each class must
+get is computed here from rate, levels and weights alone; what it got is counted in a window of the
+kernel's timestamps, so that neither a late sink nor a busy machine counts.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Case:
 
     @property
     def expected_bps(self) -> dict[int, Fraction]:
-        """The exact rate of each queue: levels from the highest on; inside a level max-min fair by weight."""
+        """The exact rate of each queue: levels from the highest on; inside a level max-min fair by
+        weight.
+        """
         out: dict[int, Fraction] = {}
         left = Fraction(PORT_RATE_BPS)
         for level in sorted({c.level for c in self.classes}, reverse=True):
@@ -81,7 +84,9 @@ class Case:
 
     @property
     def cycle(self) -> Cycle:
-        """Frames of all classes, evenly mixed, in numbers that offer what each class is to offer."""
+        """Frames of all classes, evenly mixed, in numbers that offer what each class is to
+        offer.
+        """
         count = _CYCLE_BURSTS * BURST_FRAMES
         rates = [Fraction(c.offered_bps, 8 * c.frame_bytes) for c in self.classes]
         numbers = [round(count * rate / sum(rates)) for rate in rates]
@@ -91,7 +96,9 @@ class Case:
             for c, n in zip(self.classes, numbers, strict=True)
             for i in range(n)
         )
-        return Cycle(tuple(class_frame(queue, frame_bytes, queue) for _, queue, frame_bytes in moments))
+        return Cycle(
+            tuple(class_frame(queue, frame_bytes, queue) for _, queue, frame_bytes in moments)
+        )
 
     @property
     def offered_pps(self) -> float:
@@ -102,7 +109,14 @@ class Case:
         """Every queue of the port; those without traffic are strict, as at first."""
         mine = {c.queue: c for c in self.classes}
         return tuple(
-            QueueSetting(EGRESS_PORT, q, mine[q].level if q in mine else q, mine[q].weight if q in mine else 1, 0, None)
+            QueueSetting(
+                EGRESS_PORT,
+                q,
+                mine[q].level if q in mine else q,
+                mine[q].weight if q in mine else 1,
+                0,
+                None,
+            )
             for q in range(QUEUES)
         )
 
@@ -123,7 +137,9 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """The error relative to the expectation, or to the port's rate where nothing is expected."""
+        """The error relative to the expectation, or to the port's rate where nothing is
+        expected.
+        """
         return (self.measured_bps - self.expected_bps) / (self.expected_bps or PORT_RATE_BPS)
 
     @property
@@ -137,10 +153,17 @@ def _alone(frame_bytes: int) -> Case:
 
 CASES: tuple[Case, ...] = (
     *(_alone(frame_bytes) for frame_bytes in (64, 256, 576, 1500)),
-    Case("strict, both overloaded", (Class(7, 12_000_000, 576, level=7), Class(0, 12_000_000, 576, level=0))),
+    Case(
+        "strict, both overloaded",
+        (Class(7, 12_000_000, 576, level=7), Class(0, 12_000_000, 576, level=0)),
+    ),
     Case(
         "strict, rest for the lowest",
-        (Class(7, 3_000_000, 256, level=7), Class(4, 4_000_000, 576, level=4), Class(0, 9_000_000, 1500, level=0)),
+        (
+            Class(7, 3_000_000, 256, level=7),
+            Class(4, 4_000_000, 576, level=4),
+            Class(0, 9_000_000, 1500, level=0),
+        ),
     ),
     Case(
         "weights 1 : 2 : 5",
@@ -148,7 +171,10 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "weights 1 : 1 : 3, unequal packets",
-        tuple(Class(q, 11_000_000, size, level=3, weight=w) for q, size, w in ((1, 256, 1), (2, 1500, 1), (3, 576, 3))),
+        tuple(
+            Class(q, 11_000_000, size, level=3, weight=w)
+            for q, size, w in ((1, 256, 1), (2, 1500, 1), (3, 576, 3))
+        ),
     ),
     Case(
         "weights 1 : 3 below a level",
@@ -161,7 +187,9 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def measure(cases: Sequence[Case], seconds: float, progress: Callable[[str], None]) -> list[Outcome]:
+def measure(
+    cases: Sequence[Case], seconds: float, progress: Callable[[str], None]
+) -> list[Outcome]:
     """Run the cases on softswitch, each over a window of `seconds`.
 
     Raises TargetError, SouthboundError, CaptureError, NothingArrivedError.
@@ -195,8 +223,8 @@ async def _measure(
 
 
 def run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
-    """Offer the traffic of a case, which the generator has loaded, and measure the rates behind the switch for
-    `seconds`.
+    """Offer the traffic of a case, which the generator has loaded, and measure the rates behind the
+    switch for `seconds`.
 
     Raises CaptureError, NothingArrivedError.
     """
@@ -222,7 +250,9 @@ def run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
 
 
 def _rates(case: Case, arrivals: Sequence[Arrival], seconds: float) -> dict[int, float]:
-    """Return the bits per second of each queue between the first and the last frame of the window."""
+    """Return the bits per second of each queue between the first and the last frame of the
+    window.
+    """
     if not arrivals:
         raise NothingArrivedError(f"{case.name}: nothing came out of the switch")
     start_ns = arrivals[0].time_ns + round(WARM_UP_S * 1e9)

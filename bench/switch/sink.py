@@ -53,18 +53,22 @@ def attach(to: socket.socket, program: Sequence[Instruction]) -> None:
     """Let a socket receive only what a filter takes."""
     code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)
     memory = ctypes.create_string_buffer(code, len(code))
-    to.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, _PROGRAM.pack(len(program), ctypes.addressof(memory)))
+    to.setsockopt(
+        socket.SOL_SOCKET, _ATTACH_FILTER, _PROGRAM.pack(len(program), ctypes.addressof(memory))
+    )
 
 
 class Capture:
-    """A capture of the frames that arrive at `interface`. A context manager: listens inside; `arrivals` is complete
-    after. With a `program`, it is of those that this filter takes, and they are read at the end only, so they have to
-    fit into the socket's buffer.
+    """A capture of the frames that arrive at `interface`. A context manager: listens inside;
+    `arrivals` is complete after. With a `program`, it is of those that this filter takes, and they
+    are read at the end only, so they have to fit into the socket's buffer.
 
     Leaving it raises `CaptureError` if the sink itself lost a frame.
     """
 
-    def __init__(self, interface: str, keep_bytes: int, program: Sequence[Instruction] = ()) -> None:
+    def __init__(
+        self, interface: str, keep_bytes: int, program: Sequence[Instruction] = ()
+    ) -> None:
         self._keep_bytes = keep_bytes
         self._reads_at_end = bool(program)
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -86,7 +90,10 @@ class Capture:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._stop.set()
         if self._reads_at_end:
@@ -96,11 +103,17 @@ class Capture:
         self._socket.close()
         missed = _STATISTICS.unpack(statistics)[1]
         if missed and error is None:
-            raise CaptureError(f"the sink missed {missed} frames: this machine is too busy to measure")
+            raise CaptureError(
+                f"the sink missed {missed} frames: this machine is too busy to measure"
+            )
 
     def _listen(self) -> None:
         buffer = bytearray(self._keep_bytes)
-        receive, buffers, ancillary = self._socket.recvmsg_into, [buffer], socket.CMSG_SPACE(_TIMESPEC.size)
+        receive, buffers, ancillary = (
+            self._socket.recvmsg_into,
+            [buffer],
+            socket.CMSG_SPACE(_TIMESPEC.size),
+        )
         append, seconds, keep = self.arrivals.append, _TIMESPEC.unpack_from, self._keep_bytes
         while True:
             try:
@@ -110,4 +123,8 @@ class Capture:
                     return
                 continue
             whole, fraction = seconds(control[0][2])
-            append(Arrival(whole * 1_000_000_000 + fraction, length, bytes(buffer[: min(length, keep)])))
+            append(
+                Arrival(
+                    whole * 1_000_000_000 + fraction, length, bytes(buffer[: min(length, keep)])
+                )
+            )

@@ -1,4 +1,6 @@
-"""Lossless rates and entries per second of every target that is installed, interleaved in one run."""
+"""Lossless rates and entries per second of every target that is installed, interleaved in one
+run.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class Placement:
 
 
 def placements() -> list[Placement]:
-    """Return the ways to share this machine's processors; which is better depends on the switch and its load."""
+    """Return the ways to share this machine's processors; which is better depends on the switch and
+    its load.
+    """
     cpus = sorted(os.sched_getaffinity(0))
     out = [Placement("any processor", tuple(cpus), tuple(cpus))]
     if len(cpus) > 1:
@@ -92,7 +96,9 @@ class Results:
     """lossless rates in packets/s"""
     processor_ns: dict[Point, dict[str, list[float]]] = field(default_factory=dict)
     """processor time per packet at half of the rate, of every placement"""
-    latencies: dict[Point, dict[str, dict[Placement, list[latency.Latency]]]] = field(default_factory=dict)
+    latencies: dict[Point, dict[str, dict[Placement, list[latency.Latency]]]] = field(
+        default_factory=dict
+    )
     """one-way latencies at half of the rate"""
     entries_per_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """by table"""
@@ -103,26 +109,40 @@ class Results:
     """Called with each figure, when it is measured."""
 
     def add(
-        self, point: Point, target: str, placement: Placement, rate_pps: float, *, by_generator: bool = False
+        self,
+        point: Point,
+        target: str,
+        placement: Placement,
+        rate_pps: float,
+        *,
+        by_generator: bool = False,
     ) -> None:
         where = f"{point.of(target)}, {placement.name}"
         self.told(f"{where}: {'at least ' * by_generator}{rate_pps:,.0f} packets/s")
         if by_generator:
             self.limits.append(where)
-        self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(rate_pps)
+        self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(
+            rate_pps
+        )
 
     def add_cost(self, point: Point, target: str, processor_ns: float) -> None:
         self.told(f"{point.of(target)}: {processor_ns:,.0f} ns of processor time per packet")
         self.processor_ns.setdefault(point, {}).setdefault(target, []).append(processor_ns)
 
-    def add_latency(self, point: Point, target: str, placement: Placement, found: latency.Latency) -> None:
+    def add_latency(
+        self, point: Point, target: str, placement: Placement, found: latency.Latency
+    ) -> None:
         percentiles = f"{found.p50_ns / 1e3:,.1f} us (p50), {found.p99_ns / 1e3:,.1f} us (p99)"
         self.told(f"{point.of(target)}, {placement.name}: latency {percentiles}")
-        self.latencies.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(found)
+        self.latencies.setdefault(point, {}).setdefault(target, {}).setdefault(
+            placement, []
+        ).append(found)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
         """Return the placement that suits the target best, and its rates."""
-        return max(self.searched[point][target].items(), key=lambda item: statistics.median(item[1]))
+        return max(
+            self.searched[point][target].items(), key=lambda item: statistics.median(item[1])
+        )
 
     def guess_pps(self, point: Point, target: str) -> float:
         """Return the rate at which to begin the search."""
@@ -133,7 +153,8 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The measurement to make. The first round tries every placement of every target, the others the best one.
+    """The measurement to make. The first round tries every placement of every target, the others
+    the best one.
 
     Without a search, it only looks at what comes out, and at the processor time that it takes.
     """
@@ -146,11 +167,15 @@ class Speed:
 
     def steps(self, workloads: Sequence[Workload]) -> int:
         """Return the number of calls of `progress`."""
-        searches = len(workloads) * len(self.frame_bytes) * (len(self._placements) + self.rounds - 1)
+        searches = (
+            len(workloads) * len(self.frame_bytes) * (len(self._placements) + self.rounds - 1)
+        )
         entries = self.rounds * len(self._switches) if self.entries is not None else 0
         return len(self.targets) * searches + entries
 
-    def run(self, workloads: Sequence[Workload], progress: Progress, told: Progress = lambda _: None) -> Results:
+    def run(
+        self, workloads: Sequence[Workload], progress: Progress, told: Progress = lambda _: None
+    ) -> Results:
         """Measure, on the interfaces of PAIRS. Each figure is `told` at once.
 
         Raises TargetError, SouthboundError, WrongForwardingError.
@@ -166,10 +191,14 @@ class Speed:
                     for target in self._in_turn(turn):
                         for placement in self._placements:
                             sizes = [
-                                s for s in self.frame_bytes if self._is_wanted(results, workload, s, target, placement)
+                                s
+                                for s in self.frame_bytes
+                                if self._is_wanted(results, workload, s, target, placement)
                             ]
                             if sizes:
-                                self._measure(target, workload, placement, sizes, generator, results, progress)
+                                self._measure(
+                                    target, workload, placement, sizes, generator, results, progress
+                                )
                 if self.entries is not None:
                     for target in (target for target in self._in_turn(turn) if target.is_switch):
                         progress(f"{target.name}: table entries")
@@ -188,7 +217,9 @@ class Speed:
         return self.targets if turn % 2 == 0 else self.targets[::-1]
 
     @staticmethod
-    def _is_wanted(results: Results, workload: Workload, size: int, target: Target, placement: Placement) -> bool:
+    def _is_wanted(
+        results: Results, workload: Workload, size: int, target: Target, placement: Placement
+    ) -> bool:
         """Return whether the placement has not been tried yet, or suits best."""
         point = Point(workload.name, size)
         tried = results.searched.get(point, {}).get(target.name, {})
@@ -204,21 +235,28 @@ class Speed:
         results: Results,
         progress: Progress,
     ) -> None:
-        interfaces = {workload.ingress_port: INGRESS_INTERFACE, workload.egress_port: EGRESS_INTERFACE}
+        interfaces = {
+            workload.ingress_port: INGRESS_INTERFACE,
+            workload.egress_port: EGRESS_INTERFACE,
+        }
         generator.place(placement.generator)
         with RunningSwitch(target, interfaces, cpus=placement.switch) as switch:
             results.settings[target.name] = switch.settings
 
             def searches() -> None:
                 for size in sizes:
-                    progress(f"{target.name}: {workload.name}, {size} byte packets, {placement.name}")
+                    progress(
+                        f"{target.name}: {workload.name}, {size} byte packets, {placement.name}"
+                    )
                     check_forwarding(target, workload, size, generator)
                     point = Point(workload.name, size)
                     run = partial(trial, generator, _name(workload, size))
                     half_pps = _CHECK_PPS
                     if self.search is not None:
                         try:
-                            found = lossless_rate(run, results.guess_pps(point, target.name), self.search)
+                            found = lossless_rate(
+                                run, results.guess_pps(point, target.name), self.search
+                            )
                             results.add(point, target.name, placement, found)
                         except GeneratorLimitError as limit:
                             found = limit.rate_pps
@@ -226,9 +264,13 @@ class Speed:
                         half_pps = found / 2
                     before_ns = switch.processor_ns()
                     carried = run(half_pps, _COST_S).carried
-                    results.add_cost(point, target.name, (switch.processor_ns() - before_ns) / max(1, carried))
+                    results.add_cost(
+                        point, target.name, (switch.processor_ns() - before_ns) / max(1, carried)
+                    )
                     name = _name(workload, size)
-                    found_latency = latency.measure(generator, name, half_pps, _LATENCY_S, SINK_INTERFACE)
+                    found_latency = latency.measure(
+                        generator, name, half_pps, _LATENCY_S, SINK_INTERFACE
+                    )
                     results.add_latency(point, target.name, placement, found_latency)
 
             if target.is_switch:
@@ -248,9 +290,15 @@ class Speed:
                     results.told(f"{target.name}, table {table}: {rate.per_second:,.0f} entries/s")
 
 
-async def with_controller(switch: RunningSwitch, workload: Workload, work: Callable[[], None]) -> None:
-    """Do `work` while a controller is connected that wrote the workload's intent, as in real life."""
-    async with SwitchSession(switch.target.name, switch.address, DEVICE_ID, workload.program) as session:
+async def with_controller(
+    switch: RunningSwitch, workload: Workload, work: Callable[[], None]
+) -> None:
+    """Do `work` while a controller is connected that wrote the workload's intent, as in real
+    life.
+    """
+    async with SwitchSession(
+        switch.target.name, switch.address, DEVICE_ID, workload.program
+    ) as session:
         await session.reconcile(workload.intent)
         await asyncio.to_thread(work)
 
@@ -270,18 +318,24 @@ def trial(generator: Generator, name: str, rate_pps: float, duration_s: float) -
     return Trial(sent.rate_pps, sent.frames, sent.arrived, seen - before - sent.arrived)
 
 
-def check_forwarding(target: Target, workload: Workload, frame_bytes: int, generator: Generator) -> None:
+def check_forwarding(
+    target: Target, workload: Workload, frame_bytes: int, generator: Generator
+) -> None:
     """Send slowly, and look at every frame that leaves. Raises WrongForwardingError."""
     cycle = workload.make_cycle(frame_bytes)
     with Capture(SINK_INTERFACE, frame_bytes) as capture:
         sent = generator.run(_name(workload, frame_bytes), _CHECK_PPS, _CHECK_S, 0.2)
     where = f"{target.name}, {workload.name}, {frame_bytes} byte packets"
     if len(capture.arrivals) != sent.frames:
-        raise WrongForwardingError(f"{where}: of {sent.frames} packets sent slowly, {len(capture.arrivals)} came out")
+        raise WrongForwardingError(
+            f"{where}: of {sent.frames} packets sent slowly, {len(capture.arrivals)} came out"
+        )
     for came, left in cycle.matched(arrival.head for arrival in capture.arrivals):
         faults = workload.faults(came, left) if target.is_switch else ["bytes"] * (came != left)
         if faults:
-            raise WrongForwardingError(f"{where}: wrong {', '.join(faults)}; sent {came.hex()}, got {left.hex()}")
+            raise WrongForwardingError(
+                f"{where}: wrong {', '.join(faults)}; sent {came.hex()}, got {left.hex()}"
+            )
 
 
 def default_workloads() -> list[Workload]:

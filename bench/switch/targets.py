@@ -19,10 +19,12 @@ from typing import IO, Self
 DEVICE_ID = 1
 QUEUES = 8
 BMV2_QUEUE_PACKETS = 4096
-"""Depth of each of BMv2's queues; its default of 64 would drop what its egress threads are about to take."""
+"""Depth of each of BMv2's queues; its default of 64 would drop what its egress threads are about to
+take.
+"""
 _NICE = -10
-"""The niceness of the switch under test, so that little else on this machine disturbs it; softswitch adds as much to
-its threads that move packets."""
+"""The niceness of the switch under test, so that little else on this machine disturbs it;
+softswitch adds as much to its threads that move packets."""
 _START_S = 20.0
 _STOP_S = 10.0
 _TAIL_BYTES = 2000
@@ -66,7 +68,11 @@ class Launch:
 
 
 def _softswitch(launch: Launch) -> list[str]:
-    rates = [part for port, rate in launch.port_rates.items() for part in ("--port-rate", f"{port}={rate}")]
+    rates = [
+        part
+        for port, rate in launch.port_rates.items()
+        for part in ("--port-rate", f"{port}={rate}")
+    ]
     return [*launch.common, *rates, "--", *launch.target]
 
 
@@ -85,10 +91,15 @@ def _as_it_is(_launch: Launch) -> str:
 
 
 def _deepen_queues(launch: Launch) -> str:
-    """Deepen BMv2's queues, over Thrift, whose client is BMv2's own command line; return their description."""
+    """Deepen BMv2's queues, over Thrift, whose client is BMv2's own command line; return their
+    description.
+    """
     client = shutil.which("simple_switch_CLI")
     if client is None:
-        return f"{QUEUES} queues of 64 packets (simple_switch_CLI is not installed, which could deepen them)"
+        return (
+            f"{QUEUES} queues of 64 packets (simple_switch_CLI is not installed, which could deepen"
+            " them)"
+        )
     done = subprocess.run(
         [client, "--thrift-port", str(launch.thrift_port)],
         input=f"set_queue_depth {BMV2_QUEUE_PACKETS}\n",
@@ -99,7 +110,10 @@ def _deepen_queues(launch: Launch) -> str:
     )
     if done.returncode or "Error" in done.stdout:
         reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        return f"{QUEUES} queues of 64 packets (simple_switch_CLI could not deepen them: {' '.join(reason)})"
+        return (
+            f"{QUEUES} queues of 64 packets (simple_switch_CLI could not deepen them:"
+            f" {' '.join(reason)})"
+        )
     return f"{QUEUES} queues of {BMV2_QUEUE_PACKETS} packets"
 
 
@@ -113,7 +127,9 @@ class Target:
     configure: Callable[[Launch], str]
     """called once it answers; returns its settings in words"""
     is_switch: bool = True
-    """whether it serves P4Runtime and runs the program; one that does not forwards frames as they are"""
+    """whether it serves P4Runtime and runs the program; one that does not forwards frames as they
+    are
+    """
 
     def path(self) -> str | None:
         """Return the path of the executable: beside this Python, or on the PATH."""
@@ -124,7 +140,11 @@ class Target:
 SOFTSWITCH = Target("softswitch", "softswitch", _softswitch, _as_it_is)
 BMV2 = Target("BMv2", "simple_switch_grpc", _bmv2, _deepen_queues)
 FORWARDER = Target(
-    "forwarder", Path(sys.executable).name, _forwarder, lambda _: "the interfaces in C, and no program", False
+    "forwarder",
+    Path(sys.executable).name,
+    _forwarder,
+    lambda _: "the interfaces in C, and no program",
+    False,
 )
 TARGETS = (SOFTSWITCH, BMV2, FORWARDER)
 
@@ -154,7 +174,7 @@ class RunningSwitch:
         self._command = ["nice", "-n", str(_NICE), *self._command]
         if cpus:
             self._command = ["taskset", "--cpu-list", ",".join(map(str, cpus)), *self._command]
-        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by __exit__
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -174,7 +194,9 @@ class RunningSwitch:
 
     def resident_bytes(self) -> int:
         """Return the memory that its process has in use."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -185,7 +207,8 @@ class RunningSwitch:
             start_new_session=True,
         )
         with contextlib.suppress(OSError):
-            # Where the kernel shares processors by session (sched(7), autogroup), niceness counts only within one.
+            # Where the kernel shares processors by session (sched(7), autogroup), niceness counts
+            # only within one.
             Path(f"/proc/{self._process.pid}/autogroup").write_text(str(_NICE))
         try:
             self._wait_ready(self._process)
@@ -196,26 +219,37 @@ class RunningSwitch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._stop()
 
     def said(self) -> str:
         """Return the end of the process's output."""
         size = os.fstat(self._output.fileno()).st_size
-        return os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").strip()
+        return (
+            os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+            .decode(errors="replace")
+            .strip()
+        )
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
         host, _, port = self.address.partition(":")
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise TargetError(f"{self.target.name} ended with status {process.returncode}: {self.said()}")
+                raise TargetError(
+                    f"{self.target.name} ended with status {process.returncode}: {self.said()}"
+                )
             with socket.socket() as probe:
                 if probe.connect_ex((host, int(port))) == 0:
                     return
             time.sleep(0.05)
-        raise TargetError(f"{self.target.name} does not serve P4Runtime after {_START_S:.0f} s: {self.said()}")
+        raise TargetError(
+            f"{self.target.name} does not serve P4Runtime after {_START_S:.0f} s: {self.said()}"
+        )
 
     def _stop(self) -> None:
         process = self._process

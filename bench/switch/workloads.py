@@ -1,4 +1,5 @@
-"""The programs and traffic of the benchmark: a plain router, and Echelon's own program under a plan of its policy.
+"""The programs and traffic of the benchmark: a plain router, and Echelon's own program under a plan
+of its policy.
 
 Both send everything that comes in at one port out of one other.
 """
@@ -43,7 +44,9 @@ _DESTINATION = slice(30, 34)
 
 
 Faults = Callable[[bytes, bytes], list[str]]
-"""The function that takes a frame as it came and as it left, and returns what is wrong with the latter."""
+"""The function that takes a frame as it came and as it left, and returns what is wrong with the
+latter.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Workload:
     faults: Faults
 
 
-# -------------------------------------------------------------------------------------------------- the plain router
+# -- the plain router ------------------------------------------------------------------------------
 
 INGRESS_PORT = 0
 EGRESS_PORT = 1
@@ -88,7 +91,9 @@ def _call(name: str, **arguments: int) -> tuple[ActionCall, ...]:
 
 def _router_entries() -> Iterator[TableEntry]:
     """Yield a table of routes of four lengths, and 16 next hops behind one port."""
-    yield TableEntry("source_mac", (("port", EGRESS_PORT),), _call("set_source", src_mac=_mac_int(_SOURCE_MAC)))
+    yield TableEntry(
+        "source_mac", (("port", EGRESS_PORT),), _call("set_source", src_mac=_mac_int(_SOURCE_MAC))
+    )
     for number in range(_NEXT_HOPS):
         call = _call("send", port=EGRESS_PORT, dst_mac=_next_hop_mac(number))
         yield TableEntry("next_hop", (("next_hop", number),), call)
@@ -98,7 +103,9 @@ def _router_entries() -> Iterator[TableEntry]:
             (Prefix(10 << 24 | index << 16 | 1 << 8, 24), index + 1),
             (Prefix(10 << 24 | index << 16 | 2 << 8 | 1, 32), index + 2),
         ):
-            yield TableEntry("ipv4_lpm", (("dst", prefix),), _call("set_next_hop", next_hop=hop % _NEXT_HOPS))
+            yield TableEntry(
+                "ipv4_lpm", (("dst", prefix),), _call("set_next_hop", next_hop=hop % _NEXT_HOPS)
+            )
     yield TableEntry("ipv4_lpm", (("dst", Prefix(0, 0)),), _call("set_next_hop", next_hop=0))
 
 
@@ -129,7 +136,10 @@ def _router_cycle(frame_bytes: int) -> Cycle:
 def _router_faults() -> Faults:
     flows = map(_router_destination, range(_ROUTER_FLOWS))
     source = _mac_int(_SOURCE_MAC).to_bytes(6, "big")
-    macs = {IPv4Address(text).packed: _next_hop_mac(hop).to_bytes(6, "big") + source for text, hop in flows}
+    macs = {
+        IPv4Address(text).packed: _next_hop_mac(hop).to_bytes(6, "big") + source
+        for text, hop in flows
+    }
 
     def faults(came: bytes, left: bytes) -> list[str]:
         return _ipv4_faults(came, left) or [
@@ -142,12 +152,22 @@ def _router_faults() -> Faults:
 
 
 def router() -> Workload:
-    """Return a workload from longest prefix match to next hop to port, 256 flows over 193 routes."""
+    """Return a workload from longest prefix match to next hop to port, 256 flows over 193
+    routes.
+    """
     intent = Intent("router", (Part("router", tuple(_router_entries())),))
-    return Workload("router", router_program(), intent, INGRESS_PORT, EGRESS_PORT, _router_cycle, _router_faults())
+    return Workload(
+        "router",
+        router_program(),
+        intent,
+        INGRESS_PORT,
+        EGRESS_PORT,
+        _router_cycle,
+        _router_faults(),
+    )
 
 
-# ------------------------------------------------------------------------------------------------ Echelon's own program
+# -- Echelon's own program -------------------------------------------------------------------------
 
 
 def echelon() -> Workload:
@@ -161,7 +181,9 @@ def echelon() -> Workload:
     intent = lower(plan, scenario.fabric, identities, softswitch())["s1"]
     # Queues are as the switch starts: 8 strict levels, which every target has.
     intent = replace(intent, queues=())
-    crossing = [(f.job, f.flow) for f in plan.flows if ("s1", "s2") in zip(f.path, f.path[1:], strict=False)]
+    crossing = [
+        (f.job, f.flow) for f in plan.flows if ("s1", "s2") in zip(f.path, f.path[1:], strict=False)
+    ]
     return Workload(
         "echelon",
         program(),
@@ -174,10 +196,13 @@ def echelon() -> Workload:
 
 
 def _iteration(
-    scenario: Scenario, identities: dict[FlowKey, ShimIdentity], crossing: list[FlowKey], frame_bytes: int
+    scenario: Scenario,
+    identities: dict[FlowKey, ShimIdentity],
+    crossing: list[FlowKey],
+    frame_bytes: int,
 ) -> Cycle:
-    """Return one iteration of every job: a job's flows one after another, jobs side by side, shares by their sizes in
-    bytes.
+    """Return one iteration of every job: a job's flows one after another, jobs side by side, shares
+    by their sizes in bytes.
     """
     hosts = scenario.fabric.hosts
     flows = {(job.name, flow.name): flow for job in scenario.jobs for flow in job.flows}
@@ -191,7 +216,13 @@ def _iteration(
             flow, identity = flows[key], identities[key]
             source, destination = hosts[flow.src], hosts[flow.dst]
             address = FlowAddress(
-                source.mac, _ROUTER_MAC, source.ipv4, destination.ipv4, 4000, identity.job, identity.flow
+                source.mac,
+                _ROUTER_MAC,
+                source.ipv4,
+                destination.ipv4,
+                4000,
+                identity.job,
+                identity.flow,
             )
             frames = ShimFrames(address, 0, max(frame_bytes, HEADER_BYTES + 1))
             for left in range(count, 0, -1):
@@ -204,16 +235,21 @@ def _iteration(
 
 
 def _echelon_faults(scenario: Scenario) -> Faults:
-    macs = {IPv4Address(h.ipv4).packed: _mac_int(h.mac).to_bytes(6, "big") for h in scenario.fabric.hosts.values()}
+    macs = {
+        IPv4Address(h.ipv4).packed: _mac_int(h.mac).to_bytes(6, "big")
+        for h in scenario.fabric.hosts.values()
+    }
 
     def faults(came: bytes, left: bytes) -> list[str]:
         broken = _ipv4_faults(came, left)
         if broken:
             return broken
-        # The switch may ask for a drained window in the shim's flags, and write the age and the memory of the job into
-        # the stamp; everything else behind IPv4 stays.
+        # The switch may ask for a drained window in the shim's flags, and write the age and the
+        # memory of the job into the stamp; everything else behind IPv4 stays.
         may_change = {SHIM_AT, *range(HEADER_BYTES - len(UNSTAMPED), HEADER_BYTES)}
-        changed = [at for at in range(34, len(came)) if came[at] != left[at] and at not in may_change]
+        changed = [
+            at for at in range(34, len(came)) if came[at] != left[at] and at not in may_change
+        ]
         return [
             *(["destination MAC"] if left[:6] != macs[came[_DESTINATION]] else []),
             *([f"bytes {changed}"] if changed else []),
@@ -222,7 +258,7 @@ def _echelon_faults(scenario: Scenario) -> Faults:
     return faults
 
 
-# --------------------------------------------------------------------------------------------------------------- both
+# -- both ------------------------------------------------------------------------------------------
 
 
 def _mac_int(text: str) -> int:
@@ -230,7 +266,9 @@ def _mac_int(text: str) -> int:
 
 
 def _ipv4_faults(came: bytes, left: bytes) -> list[str]:
-    """Return the ways in which a frame breaks the rules for every router: RFC 1812, section 5.2.1."""
+    """Return the ways in which a frame breaks the rules for every router: RFC 1812, section
+    5.2.1.
+    """
     if len(came) != len(left):
         return [f"{len(left)} bytes"]
     return [

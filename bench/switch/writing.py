@@ -1,8 +1,9 @@
-"""Writes beside traffic: whether packets are lost while a controller changes a table as fast as is asked for.
+"""Writes beside traffic: whether packets are lost while a controller changes a table as fast as is
+asked for.
 
-The router forwards at a share of its lossless rate. Meanwhile, a client modifies entries of its table of routes, none
-of which the traffic needs, in batches of 1000 at their instants. And the filling of one table with a million routes:
-the rate, and the memory of the switch.
+The router forwards at a share of its lossless rate. Meanwhile, a client modifies entries of its
+table of routes, none of which the traffic needs, in batches of 1000 at their instants. And the
+filling of one table with a million routes: the rate, and the memory of the switch.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Beside:
 def writes_beside_traffic(
     target: Target, placement: Placement, per_second: float, seconds: float, told: Progress
 ) -> Beside:
-    """Return what a router at 80 % of its lossless rate loses while entries are modified `per_second`."""
+    """Return what a router at 80 % of its lossless rate loses while entries are modified
+    `per_second`.
+    """
     workload = router()
     cycle = workload.make_cycle(_FRAME_BYTES)
     interfaces = {workload.ingress_port: INGRESS_INTERFACE, workload.egress_port: EGRESS_INTERFACE}
@@ -66,10 +69,14 @@ def writes_beside_traffic(
         with RunningSwitch(target, interfaces, cpus=placement.switch) as switch:
             asyncio.run(with_controller(switch, workload, lambda: None))
             search = Search(confirmations=2, resolution=0.05)
-            rate = lossless_rate(lambda pps, long_s: trial(generator, "router", pps, long_s), _GUESS_PPS, search)
+            rate = lossless_rate(
+                lambda pps, long_s: trial(generator, "router", pps, long_s), _GUESS_PPS, search
+            )
             told(f"{target.name}, {placement.name}: {rate:,.0f} packets/s without writes")
             p4info = load_p4info(workload.program.p4info)
-            with Load(switch.address, p4info, device_id=DEVICE_ID, election_id=_ELECTION_ID) as client:
+            with Load(
+                switch.address, p4info, device_id=DEVICE_ID, election_id=_ELECTION_ID
+            ) as client:
                 client.write(updates(p4info, "ipv4_lpm", ROUTES))
                 requests = client.requests(_modified(p4info, int(per_second * seconds)))
                 with ThreadPoolExecutor(1) as writer:
@@ -97,7 +104,10 @@ class Filled:
 def fill(target: Target, p4info_file: Path, program: Path, count: int = MILLION) -> Filled:
     """Return the rate and memory of filling the table `lpm` of `program`."""
     p4info = load_p4info(p4info_file)
-    with RunningSwitch(target, {}) as switch, Load(switch.address, p4info, device_id=DEVICE_ID) as client:
+    with (
+        RunningSwitch(target, {}) as switch,
+        Load(switch.address, p4info, device_id=DEVICE_ID) as client,
+    ):
         client.push(program.read_bytes())
         before = switch.resident_bytes()
         rate = client.write(updates(p4info, "lpm", count))
@@ -109,7 +119,7 @@ def in_words(beside: Beside) -> str:
     done = beside.trial
     verdict = "none lost" if done.carried >= done.offered else f"{done.loss:.3%} lost"
     return (
-        f"{done.rate_pps:,.0f} packets/s of {beside.lossless_pps:,.0f} beside {beside.writes.per_second:,.0f} writes/s "
-        f"of {beside.asked_per_s:,.0f} asked for: {verdict} of {done.offered:,} "
-        f"(limit of a lossless rate: {LOSS_LIMIT:.1%})"
+        f"{done.rate_pps:,.0f} packets/s of {beside.lossless_pps:,.0f} beside"
+        f" {beside.writes.per_second:,.0f} writes/s of {beside.asked_per_s:,.0f} asked for:"
+        f" {verdict} of {done.offered:,} (limit of a lossless rate: {LOSS_LIMIT:.1%})"
     )

@@ -15,7 +15,9 @@ SEARCH = Search(lowest_pps=100, highest_pps=400_000)
 
 
 class KnownSwitch:
-    """A switch that carries `capacity_pps` and loses the rest; its generator sends no faster than `generator_pps`."""
+    """A switch that carries `capacity_pps` and loses the rest; its generator sends no faster than
+    `generator_pps`.
+    """
 
     def __init__(self, capacity_pps: float, generator_pps: float = 1e9) -> None:
         self.capacity_pps = capacity_pps
@@ -32,7 +34,8 @@ class KnownSwitch:
 @given(st.floats(200, 300_000), st.floats(1, 1e6))
 def test_finds_the_rate_from_anywhere(capacity_pps: float, start_pps: float) -> None:
     found = lossless_rate(KnownSwitch(capacity_pps).trial, start_pps, SEARCH)
-    # A loss within the limit is allowed, and half a packet of rounding, by which a rate may fail its confirmation.
+    # A loss within the limit is allowed, and half a packet of rounding, by which a rate may fail
+    # its confirmation.
     assert found <= capacity_pps / (1 - LOSS_LIMIT) + 1
     assert found >= capacity_pps / (1 + SEARCH.resolution) * (1 - SEARCH.step) - 1
 

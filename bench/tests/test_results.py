@@ -1,4 +1,6 @@
-"""Tests of the results that a run of the benchmark keeps of its rounds, and of the tables that it prints."""
+"""Tests of the results that a run of the benchmark keeps of its rounds, and of the tables that it
+prints.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,31 @@ def test_two_columns_and_their_ratio(capsys: pytest.CaptureFixture[str]) -> None
     command.print_speed(filled(("softswitch", "BMv2")), (SOFTSWITCH, BMV2), ())
     printed = capsys.readouterr().out
     row = next(line for line in printed.splitlines() if "router" in line)
-    assert [cell.strip() for cell in row.strip("│").split("│")] == ["router", "64", "90,000", "45,000", "2.00"]
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        "router",
+        "64",
+        "90,000",
+        "45,000",
+        "2.00",
+    ]
     assert "0.50" in next(line for line in printed.splitlines() if "exact" in line)
 
 
-def test_where_bmv2_is_absent_there_is_one_column_and_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_bmv2_is_absent_there_is_one_column_and_a_note(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     command.print_speed(filled(("softswitch",)), (SOFTSWITCH,), (BMV2,))
     printed = capsys.readouterr().out
     assert "ratio" not in printed
     assert "simple_switch_grpc is not installed" in printed
 
 
-@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--seconds", "-1"], ["--target", "tofino"], ["--case", "x"]])
-def test_bad_options_are_one_line_and_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["--rounds", "0"], ["--seconds", "-1"], ["--target", "tofino"], ["--case", "x"]]
+)
+def test_bad_options_are_one_line_and_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         command.main(arguments)
     assert caught.value.code == 2

@@ -17,7 +17,18 @@ HERE = Path(__file__).parents[1] / "programs"
 def test_recompiling_gives_the_same(tmp_path: Path) -> None:
     json, p4info = tmp_path / "router.json", tmp_path / "router.p4info.txtpb"
     subprocess.run(
-        ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", json, "--p4runtime-files", p4info, "router.p4"],
+        [
+            "p4c-bm2-ss",
+            "--std",
+            "p4-16",
+            "--arch",
+            "v1model",
+            "-o",
+            json,
+            "--p4runtime-files",
+            p4info,
+            "router.p4",
+        ],
         cwd=HERE,
         check=True,
         capture_output=True,

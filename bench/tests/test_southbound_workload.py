@@ -1,4 +1,6 @@
-"""The measured entries are entries: known to the program, each once, and no more than its tables hold."""
+"""The measured entries are entries: known to the program, each once, and no more than its tables
+hold.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def test_every_entry_fits(workload: Callable[[int], Intent], count: int) -> None
     intent = workload(count)
     schema = P4Schema(program().p4info)
     codec = codec_of(schema)
-    assert len({codec.encode(entry).key for entry in intent.entries}) == len(intent.entries) == count
+    assert (
+        len({codec.encode(entry).key for entry in intent.entries}) == len(intent.entries) == count
+    )
     for table, held in Counter(entry.table for entry in intent.entries).items():
         assert held <= schema.tables[table].size
 

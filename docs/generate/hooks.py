@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages that follow from the code, those beside `docs/`, and the sources to which pages link."""
+    """Add the pages that follow from the code, those beside `docs/`, and the sources to which pages
+    link.
+    """
     for place, text in _pages():
         files.append(File.generated(config, place, content=text))
     found: dict[str, str] = {}
@@ -45,7 +47,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     """Refuse a page that would load a script, a style or a picture from another host."""
     if found := _REMOTE.search(output):
-        raise PluginError(f"{page.file.src_uri}: loads {found[1]} (pages load nothing from other hosts)")
+        raise PluginError(
+            f"{page.file.src_uri}: loads {found[1]} (pages load nothing from other hosts)"
+        )
     return output
 
 

@@ -1,4 +1,6 @@
-"""Links of a page to files of the repository that are not pages: the site shows these files on pages of their own."""
+"""Links of a page to files of the repository that are not pages: the site shows these files on
+pages of their own.
+"""
 
 from __future__ import annotations
 
@@ -67,17 +69,25 @@ def source_pages(root: Path, wanted: str) -> Iterator[tuple[str, str]]:
         inside = [
             one
             for one in sorted(path.iterdir())
-            if one.name not in _SKIPPED and (one.is_dir() or _shown(one)) and not one.name.startswith(".")
+            if one.name not in _SKIPPED
+            and (one.is_dir() or _shown(one))
+            and not one.name.startswith(".")
         ]
         for one in inside:
             yield from source_pages(root, f"{wanted}/{one.name}")
-        names = "\n".join(f"* [`{one.name}{'/' if one.is_dir() else ''}`]({path.name}/{one.name}.md)" for one in inside)
+        names = "\n".join(
+            f"* [`{one.name}{'/' if one.is_dir() else ''}`]({path.name}/{one.name}.md)"
+            for one in inside
+        )
         yield on_site(wanted), f"{_HEAD}# {wanted}\n\n{names}\n"
     elif path.is_file() and _shown(path):
         # More backquotes than any file has.
         fence = "`" * 8
         language = path.suffix.lstrip(".").replace("p4", "c").replace("txtpb", "text")
-        yield on_site(wanted), f"{_HEAD}# {wanted}\n\n{fence}{language}\n{path.read_text()}\n{fence}\n"
+        yield (
+            on_site(wanted),
+            f"{_HEAD}# {wanted}\n\n{fence}{language}\n{path.read_text()}\n{fence}\n",
+        )
 
 
 _HEAD = "---\nsearch:\n  exclude: true\n---\n\n"

@@ -1,7 +1,7 @@
 r"""The tables of measured figures, which one page collects from the pages that explain them.
 
-A line ``<!-- table: PAGE.md "| first cells of its head" -->`` stands for the table of that page that begins so; ``\n``
-is the end of a line.
+A line ``<!-- table: PAGE.md "| first cells of its head" -->`` stands for the table of that page
+that begins so; ``\n`` is the end of a line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ class NoTableError(ValueError):
 
 
 def expanded(text: str, root: Path) -> str:
-    """Return the page with the tables in the places of their marks; `root` is the directory of the repository."""
+    """Return the page with the tables in the places of their marks; `root` is the directory of the
+    repository.
+    """
     return MARK.sub(lambda match: marked(root, match[1], head_of(match)), text)
 
 
@@ -28,7 +30,11 @@ def head_of(match: re.Match[str]) -> str:
 
 def marked(root: Path, page: str, head: str) -> str:
     """Return the table of a page whose head begins so. Raises `NoTableError`."""
-    found = [table for table in tables((root / page).read_text(encoding="utf-8")) if table.startswith(head)]
+    found = [
+        table
+        for table in tables((root / page).read_text(encoding="utf-8"))
+        if table.startswith(head)
+    ]
     if len(found) != 1:
         raise NoTableError(f"{page} has {len(found)} tables that begin with {head!r}, not one")
     return found[0]

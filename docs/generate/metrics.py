@@ -1,4 +1,7 @@
-"""The table of metrics in docs/observability.md. `python -m docs.generate.metrics` writes it anew."""
+"""The table of metrics in docs/observability.md.
+
+`python -m docs.generate.metrics` writes it anew.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,14 @@ def metrics() -> str:
     """Return the table."""
     rows = []
     for metric in METRICS:
-        name, said = metric.name + "_total" * (metric.kind == "counter"), metric.short or metric.help
+        name, said = (
+            metric.name + "_total" * (metric.kind == "counter"),
+            metric.short or metric.help,
+        )
         meaning = said[0].lower() + said[1:] if said[1].islower() else said
-        rows.append((code(f"echelon_{name}"), metric.kind, ", ".join(map(code, metric.labels)), meaning))
+        rows.append(
+            (code(f"echelon_{name}"), metric.kind, ", ".join(map(code, metric.labels)), meaning)
+        )
     return table(HEAD, rows).rstrip("\n")
 
 

@@ -39,8 +39,12 @@ def page(build: Path) -> str:
 
 
 def p4info(path: Path) -> p4i.P4Info:
-    """Return the P4Info in a file, without externs: those of Tofino have types that only its vendor's tools know."""
-    known = re.sub(r"^externs \{$.*?^\}$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    """Return the P4Info in a file, without externs: those of Tofino have types that only its
+    vendor's tools know.
+    """
+    known = re.sub(
+        r"^externs \{$.*?^\}$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     return pbutil.from_text(known, p4i.P4Info)
 
 
@@ -49,7 +53,11 @@ def _table(one: p4i.Table, actions: dict[int, p4i.Action]) -> Iterator[str]:
     yield table(
         ("key", "bits", "match"),
         [
-            (code(field.name), str(field.bitwidth), p4i.MatchField.MatchType.Name(field.match_type).lower())
+            (
+                code(field.name),
+                str(field.bitwidth),
+                p4i.MatchField.MatchType.Name(field.match_type).lower(),
+            )
             for field in one.match_fields
         ],
     )
@@ -59,7 +67,9 @@ def _table(one: p4i.Table, actions: dict[int, p4i.Action]) -> Iterator[str]:
             (
                 code(action.preamble.alias),
                 code(f"{action.preamble.id:#010x}"),
-                ", ".join(f"`{parameter.name}` ({parameter.bitwidth})" for parameter in action.params),
+                ", ".join(
+                    f"`{parameter.name}` ({parameter.bitwidth})" for parameter in action.params
+                ),
             )
             for action in (actions[reference.id] for reference in one.action_refs)
         ],

@@ -13,5 +13,9 @@ def page() -> str:
     import echelon
 
     return "\n".join(
-        [INTRODUCTION, *(f"::: echelon.{name}\n" for name in echelon.__all__), "::: echelon.controller.client.Client"]
+        [
+            INTRODUCTION,
+            *(f"::: echelon.{name}\n" for name in echelon.__all__),
+            "::: echelon.controller.client.Client",
+        ]
     )

@@ -35,7 +35,9 @@ def openapi() -> Mapping[str, Any]:
     from echelon.controller.service.controller import ControllerService
 
     # The document depends on no state of a service.
-    app = create_app(cast("ControllerService", None), ApiSettings(), metrics=lambda: (b"", "text/plain"))
+    app = create_app(
+        cast("ControllerService", None), ApiSettings(), metrics=lambda: (b"", "text/plain")
+    )
     return cast("Mapping[str, Any]", app.openapi())
 
 
@@ -57,7 +59,9 @@ def _operation(operation: Mapping[str, Any]) -> Iterator[str]:
         [
             (
                 status,
-                ", ".join(_type(one.get("schema", {})) for one in answer.get("content", {}).values()),
+                ", ".join(
+                    _type(one.get("schema", {})) for one in answer.get("content", {}).values()
+                ),
                 answer.get("description", ""),
             )
             for status, answer in operation.get("responses", {}).items()
@@ -72,7 +76,10 @@ def _schema(schema: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(code(str(one)) for one in schema["enum"]) + "\n"
     yield table(
         ("field", "type", "meaning"),
-        [(code(name), _type(one), one.get("description", "")) for name, one in schema.get("properties", {}).items()],
+        [
+            (code(name), _type(one), one.get("description", ""))
+            for name, one in schema.get("properties", {}).items()
+        ],
     )
 
 

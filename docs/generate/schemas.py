@@ -29,7 +29,10 @@ KINDS = {
     "Fabric file": ("echelon.model.fabric.load:FabricSpec", "scenarios.md#fabric"),
     "Scenario file": ("echelon_lab.scenarios.scenario:ScenarioSpec", "scenarios.md#scenario"),
     "Sweep file": ("echelon_lab.sweeps.spec:SweepSpec", "study.md#sweeps"),
-    "Configuration of the service": ("echelon.controller.service.config_file:ServiceSpec", "service.md#configuration"),
+    "Configuration of the service": (
+        "echelon.controller.service.config_file:ServiceSpec",
+        "service.md#configuration",
+    ),
     "Tokens file": ("echelon.controller.service.api.tokens:TokensSpec", "service.md#security"),
 }
 """The title of each kind of file, its model, and the page that explains it."""
@@ -55,7 +58,9 @@ def page() -> str:
 
 
 def models(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return a model and all those in its fields, each once, those of other kinds of file left out."""
+    """Return a model and all those in its fields, each once, those of other kinds of file left
+    out.
+    """
     others = {named(place) for place, _ in KINDS.values()} - {model}
     found: list[type[BaseModel]] = []
 
@@ -123,7 +128,9 @@ def _type(schema: Mapping[str, Any], *, anchors: bool) -> str:
     if "enum" in schema or "const" in schema:
         return ", ".join(code(str(one)) for one in schema.get("enum", [schema.get("const")]))
     if "anyOf" in schema:
-        alternatives = [one for one in schema["anyOf"] if one not in ({"type": "null"}, {"const": 0})]
+        alternatives = [
+            one for one in schema["anyOf"] if one not in ({"type": "null"}, {"const": 0})
+        ]
         return " or ".join(dict.fromkeys(_type(one, anchors=anchors) for one in alternatives))
     kind = schema.get("type", "any")
     kind = " or ".join(kind) if isinstance(kind, list) else kind
@@ -131,7 +138,12 @@ def _type(schema: Mapping[str, Any], *, anchors: bool) -> str:
         return f"list of {_type(schema.get('items', {}), anchors=anchors)}"
     if kind == "object":
         return "mapping"
-    words = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true` or `false`"}
+    words = {
+        "string": "text",
+        "integer": "integer",
+        "number": "number",
+        "boolean": "`true` or `false`",
+    }
     example = f", e.g. {code(str(schema['examples'][0]))}" if schema.get("examples") else ""
     return f"{words.get(kind, kind)}{_range(schema)}{example}"
 
@@ -156,7 +168,12 @@ def _default(field: FieldInfo, schema: Mapping[str, Any]) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=False)
-    if value is None or value is PydanticUndefined or isinstance(value, BaseModel) or value in ((), {}, ""):
+    if (
+        value is None
+        or value is PydanticUndefined
+        or isinstance(value, BaseModel)
+        or value in ((), {}, "")
+    ):
         return ""
     if isinstance(value, tuple):
         return ", ".join(code(str(one)) for one in value)
@@ -191,6 +208,8 @@ def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
         (of_class,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
         for node, after in itertools.pairwise(of_class.body):
             match node, after:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                    value=ast.Constant(value=str(text))
+                ):
                     found[name] = summary(text)
     return found

@@ -8,7 +8,11 @@ from collections.abc import Iterable, Sequence
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table, or nothing if it has no rows."""
     lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
-    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, ""]) if lines else ""
+    return (
+        "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, ""])
+        if lines
+        else ""
+    )
 
 
 def code(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Data parallelism: DistributedDataParallel all-reduces buckets of gradients during the backward pass.
+"""Data parallelism: DistributedDataParallel all-reduces buckets of gradients during the backward
+pass.
 
 Run it with ``torchrun --nproc-per-node 2 examples/torch/ddp.py``. All traffic is Gloo's, over TCP.
 """
@@ -18,12 +19,23 @@ from torch.nn.parallel import DistributedDataParallel
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--width", type=int, default=256, help="of each layer: gradients have width² × 4 bytes")
+    parser.add_argument(
+        "--width", type=int, default=256, help="of each layer: gradients have width² × 4 bytes"
+    )
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not")
+    parser.add_argument(
+        "--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not"
+    )
     parser.add_argument("--bucket-mb", type=float, default=0.5)
-    parser.add_argument("--accumulate", type=int, default=1, help="batches whose gradients add up before all-reduces")
-    parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
+    parser.add_argument(
+        "--accumulate",
+        type=int,
+        default=1,
+        help="batches whose gradients add up before all-reduces",
+    )
+    parser.add_argument(
+        "--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)"
+    )
     options = parser.parse_args()
     dist.init_process_group("gloo")
     torch.manual_seed(0)

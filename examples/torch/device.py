@@ -1,7 +1,8 @@
 """A stand-in for an accelerator: a layer that takes a given time, and no processor.
 
-Where several jobs are tried on one machine, their ranks, the switches and everything else share its processors, which
-accelerators would not. With ``--device-ms`` the examples take most of their time in this layer.
+Where several jobs are tried on one machine, their ranks, the switches and everything else share its
+processors, which accelerators would not. With ``--device-ms`` the examples take most of their time
+in this layer.
 """
 
 from __future__ import annotations

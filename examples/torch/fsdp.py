@@ -1,4 +1,5 @@
-"""Sharded data parallelism: `fully_shard` gathers each layer before its use, and scatters its gradients behind it.
+"""Sharded data parallelism: `fully_shard` gathers each layer before its use, and scatters its
+gradients behind it.
 
 Run it with ``torchrun --nproc-per-node 2 examples/torch/fsdp.py``. All traffic is Gloo's, over TCP.
 """
@@ -18,11 +19,22 @@ from torch.distributed.fsdp import fully_shard
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--width", type=int, default=256, help="of each layer: it has width² × 4 bytes")
+    parser.add_argument(
+        "--width", type=int, default=256, help="of each layer: it has width² × 4 bytes"
+    )
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not")
-    parser.add_argument("--prefetch", type=int, default=0, help="layers that are gathered ahead, by explicit prefetch")
-    parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
+    parser.add_argument(
+        "--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not"
+    )
+    parser.add_argument(
+        "--prefetch",
+        type=int,
+        default=0,
+        help="layers that are gathered ahead, by explicit prefetch",
+    )
+    parser.add_argument(
+        "--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)"
+    )
     options = parser.parse_args()
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))

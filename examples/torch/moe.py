@@ -1,7 +1,8 @@
-"""A small mixture of experts: each rank has one expert of a layer, and tokens go to their experts by all-to-all.
+"""A small mixture of experts: each rank has one expert of a layer, and tokens go to their experts
+by all-to-all.
 
-Each token goes to the expert that its router prefers, so the bytes between two ranks differ, and change as the router
-learns. Gradients of the routers, which all ranks share, are all-reduced.
+Each token goes to the expert that its router prefers, so the bytes between two ranks differ, and
+change as the router learns. Gradients of the routers, which all ranks share, are all-reduced.
 
 Run it with ``torchrun --nproc-per-node 2 examples/torch/moe.py``. All traffic is Gloo's, over TCP.
 """
@@ -51,7 +52,9 @@ class Experts(nn.Module):
         arriving = torch.empty_like(counts)
         dist.all_to_all_single(arriving, counts)
         sent, received = counts.tolist(), arriving.tolist()
-        answers = Exchange.apply(self.expert(Exchange.apply(tokens[order], sent, received)), received, sent)
+        answers = Exchange.apply(
+            self.expert(Exchange.apply(tokens[order], sent, received)), received, sent
+        )
         return tokens + weight[:, None] * torch.empty_like(tokens).index_copy(0, order, answers)
 
 
@@ -60,12 +63,21 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=1024, help="of each rank: of width × 4 bytes each")
-    parser.add_argument("--device-ms", type=float, default=0, help="of each expert, forward and backward (device.py)")
+    parser.add_argument(
+        "--tokens", type=int, default=1024, help="of each rank: of width × 4 bytes each"
+    )
+    parser.add_argument(
+        "--device-ms",
+        type=float,
+        default=0,
+        help="of each expert, forward and backward (device.py)",
+    )
     options = parser.parse_args()
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
-    model = nn.Sequential(*(Experts(options.width, options.device_ms) for _ in range(options.layers)))
+    model = nn.Sequential(
+        *(Experts(options.width, options.device_ms) for _ in range(options.layers))
+    )
     shared = [parameter for layer in model for parameter in layer.router.parameters()]
     for parameter in shared:
         dist.broadcast(parameter.data, 0)
@@ -76,7 +88,9 @@ def main() -> None:
         model(tokens).square().mean().backward()
         gradients = torch.cat([parameter.grad.flatten() for parameter in shared])
         dist.all_reduce(gradients)
-        for parameter, gradient in zip(shared, gradients.split([each.numel() for each in shared]), strict=True):
+        for parameter, gradient in zip(
+            shared, gradients.split([each.numel() for each in shared]), strict=True
+        ):
             parameter.grad.copy_(gradient.view_as(parameter) / dist.get_world_size())
         optimizer.step()
     dist.destroy_process_group()

@@ -1,6 +1,7 @@
 """A pipeline of `torch.distributed.pipelining`: stages send activations forward and gradients back.
 
-Run it with ``torchrun --nproc-per-node 2 examples/torch/pipeline.py``. All traffic is Gloo's, over TCP.
+Run it with ``torchrun --nproc-per-node 2 examples/torch/pipeline.py``. All traffic is Gloo's, over
+TCP.
 """
 
 from __future__ import annotations
@@ -20,9 +21,18 @@ def main() -> None:
     parser.add_argument("--schedule", choices=["gpipe", "1f1b"], default="1f1b")
     parser.add_argument("--micro-batches", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=4, help="of each stage: computing grows with them, bytes do not")
-    parser.add_argument("--batch", type=int, default=256, help="samples of a micro-batch: of width × 4 bytes each")
-    parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
+    parser.add_argument(
+        "--layers",
+        type=int,
+        default=4,
+        help="of each stage: computing grows with them, bytes do not",
+    )
+    parser.add_argument(
+        "--batch", type=int, default=256, help="samples of a micro-batch: of width × 4 bytes each"
+    )
+    parser.add_argument(
+        "--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)"
+    )
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, stages = dist.get_rank(), dist.get_world_size()

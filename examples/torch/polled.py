@@ -1,4 +1,5 @@
-"""A script that trains, beside a thread that asks the store of its ranks something all the time, as heart-beats do.
+"""A script that trains, beside a thread that asks the store of its ranks something all the time, as
+heart-beats do.
 
 Run it with ``torchrun --nproc-per-node 2 examples/torch/polled.py SECONDS SCRIPT [ARGUMENTS]``.
 """
@@ -17,7 +18,9 @@ import torch.distributed as dist
 
 def poll(interval_s: float) -> None:
     """Tell the store that this rank is alive, and read it again, on a connection of its own."""
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False
+    )
     while True:
         store.set(f"alive-{os.environ['RANK']}", str(time.time()))
         store.get(f"alive-{os.environ['RANK']}")

@@ -1,7 +1,8 @@
 """The lab: runs of scenarios with emulated hosts, to see the controller and its switches at work.
 
-In come a scenario, which is jobs, a fabric and policies, and the target that carries it. Out come iteration times,
-pictures and a report. Begin with `run`; `virtual` and `hosts` are the two ways to run with packets.
+In come a scenario, which is jobs, a fabric and policies, and the target that carries it. Out come
+iteration times, pictures and a report. Begin with `run`; `virtual` and `hosts` are the two ways to
+run with packets.
 """
 
 FLUID = "fluid"

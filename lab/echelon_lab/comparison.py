@@ -30,8 +30,9 @@ KEEPING, WRITING = "keep", "write"
 RECORDS, DRAWING = "records", "draw"
 KEPT_RECORD_S = 6e-6
 WRITTEN_RECORD_S = 12e-6
-"""What it takes to keep, and to write, a record of a flow or a compute unit until a command has measured it itself:
-of `mixed_leaf_spine`, 510,000 expected records took 3.1 s and 7.2 s of a processor."""
+"""What it takes to keep, and to write, a record of a flow or a compute unit until a command has
+measured it itself: of `mixed_leaf_spine`, 510,000 expected records took 3.1 s and 7.2 s of a
+processor."""
 FILE_S = 0.1
 """What it takes besides to have a file on the disk."""
 DRAWN_S = 1.5
@@ -49,7 +50,9 @@ def expected_iterations(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> 
 def expected_records(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> float:
     """Return about how many flows and compute units a run under one policy records."""
     iterations = expected_iterations(scenario, alone_s)
-    return sum(float(iterations[job.name]) * (len(job.computes) + len(job.flows)) for job in scenario.jobs)
+    return sum(
+        float(iterations[job.name]) * (len(job.computes) + len(job.flows)) for job in scenario.jobs
+    )
 
 
 def writing_phases(records: float) -> Iterator[Phase]:
@@ -76,7 +79,9 @@ class JobOutcome:
     iteration_times_s: tuple[float, ...]
     """Durations of the finished iterations, in order."""
     alone_iteration_s: float
-    """The least that an iteration can take without other jobs and packets (`echelon.planning.fluid.least`)."""
+    """The least that an iteration can take without other jobs and packets
+    (`echelon.planning.fluid.least`).
+    """
     mean_slowdown: float
     """Mean iteration time divided by `alone_iteration_s`."""
     tardiness_s: Mapping[str, tuple[float, ...]]
@@ -90,12 +95,18 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class PolicyComparison:
-    """A scenario's runs under several policies. It iterates over the outcomes, policy by policy and job by job."""
+    """A scenario's runs under several policies.
+
+    It iterates over the outcomes, policy by policy and job by job.
+    """
 
     scenario: Scenario
     target: str
     runs: Mapping[str, PolicyRun]
-    """Runs by label of the policy, in the scenario's order. The first is the one that others are compared with."""
+    """Runs by label of the policy, in the scenario's order.
+
+    The first is the one that others are compared with.
+    """
     alone_s: Mapping[str, Fraction]
     """Seconds that an iteration of each job takes alone at least, by job."""
 
@@ -118,7 +129,10 @@ class PolicyComparison:
                 yield self.outcome(policy, job.name)
 
     def outcome(self, policy: str, job: str) -> JobOutcome:
-        """Return the outcome of `job` under `policy`. Raises `KeyError` for one that was not run, and as `results`."""
+        """Return the outcome of `job` under `policy`.
+
+        Raises `KeyError` for one that was not run, and as `results`.
+        """
         of = self.results["results"][policy]["jobs"][job]
         return JobOutcome(
             job,
@@ -130,7 +144,9 @@ class PolicyComparison:
         )
 
     def iterations(self) -> pd.DataFrame:
-        """Return a row for each finished iteration: policy, job, iteration (from 1), time_s and slowdown."""
+        """Return a row for each finished iteration: policy, job, iteration (from 1), time_s and
+        slowdown.
+        """
         rows = [
             (of.policy, of.job, number, time_s, time_s / of.alone_iteration_s)
             for of in self
@@ -139,13 +155,16 @@ class PolicyComparison:
         return _frame(rows, "policy", "job", "iteration", "time_s", "slowdown")
 
     def jobs(self) -> pd.DataFrame:
-        """Return a row for each policy and job: its mean and alone iteration times, its mean slowdown, the change of
-        the mean against the first policy in percent, and the mean tardiness of its EchelonFlows."""
+        """Return a row for each policy and job: its mean and alone iteration times, its mean
+        slowdown, the change of the mean against the first policy in percent, and the mean tardiness
+        of its EchelonFlows."""
         rows = []
         first = self.policies[0]
         for of in self:
             tardiness = [value for values in of.tardiness_s.values() for value in values]
-            change = report.change_percent(self.outcome(first, of.job).mean_iteration_s, of.mean_iteration_s)
+            change = report.change_percent(
+                self.outcome(first, of.job).mean_iteration_s, of.mean_iteration_s
+            )
             mean_tardiness = sum(tardiness) / len(tardiness) if tardiness else None
             rows.append(
                 (
@@ -159,12 +178,19 @@ class PolicyComparison:
                     mean_tardiness,
                 )
             )
-        columns = ("iterations", "mean_s", "alone_s", "mean_slowdown", "change_percent", "mean_tardiness_s")
+        columns = (
+            "iterations",
+            "mean_s",
+            "alone_s",
+            "mean_slowdown",
+            "change_percent",
+            "mean_tardiness_s",
+        )
         return _frame(rows, "policy", "job", *columns)
 
     def flows(self) -> pd.DataFrame:
-        """Return a row for each flow of each finished iteration: policy, job, and the keys of ``flows`` in
-        ``results.json``."""
+        """Return a row for each flow of each finished iteration: policy, job, and the keys of
+        ``flows`` in ``results.json``."""
         rows = [
             {"policy": policy, "job": job, **flow}
             for policy, of in self.results["results"].items()
@@ -174,16 +200,25 @@ class PolicyComparison:
         return _frame(rows)
 
     def report(self, pictures: Sequence[str | Path] = (), notes: Sequence[str] = ()) -> str:
-        """Return the report as Markdown, with `pictures`, files next to it, and notes on what these leave out."""
-        return report.write(self.scenario, self.results, self.runs, [Path(file).name for file in pictures], notes)
+        """Return the report as Markdown, with `pictures`, files next to it, and notes on what these
+        leave out.
+        """
+        return report.write(
+            self.scenario, self.results, self.runs, [Path(file).name for file in pictures], notes
+        )
 
-    def plot(self, kind: str, directory: str | Path, width: str = "text") -> tuple[list[Path], list[str]]:
-        """Draw a kind of picture (`echelon plot`) as PNG. Return the files, and what they leave out.
+    def plot(
+        self, kind: str, directory: str | Path, width: str = "text"
+    ) -> tuple[list[Path], list[str]]:
+        """Draw a kind of picture (`echelon plot`) as PNG. Return the files, and what they leave
+        out.
 
         Raise `ImportError` without matplotlib, `DocumentError` for an unknown kind, and `OSError`.
         """
         selection = plots.Excerpt(most_pages=1)
-        run = plots.MeasuredRun(self.results["results"], results.network_document(self.scenario, self.runs))
+        run = plots.MeasuredRun(
+            self.results["results"], results.network_document(self.scenario, self.runs)
+        )
         return plots.draw(run, kind, selection, Path(directory), width=width), selection.notes
 
     def write(self, directory: str | Path, progress: CommandProgress = UNSEEN) -> tuple[Path, ...]:

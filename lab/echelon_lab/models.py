@@ -1,7 +1,7 @@
 """Models by name, and the jobs that train them.
 
-`models.yaml` has their sizes, as published. `Model` makes layers of them, `traffic` says what GPUs compute and send to
-train one, and `new_job_file` writes that as a job file.
+`models.yaml` has their sizes, as published. `Model` makes layers of them, `traffic` says what GPUs
+compute and send to train one, and `new_job_file` writes that as a job file.
 """
 
 from __future__ import annotations
@@ -22,22 +22,28 @@ from echelon.model.quantities import duration_text, size_bytes, size_text
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A part of a model that is not cut by a pipeline. Operations and outputs are those of one sample."""
+    """A part of a model that is not cut by a pipeline.
+
+    Operations and outputs are those of one sample.
+    """
 
     name: str
     parameters: int
     forward_flops: int
-    """Floating-point operations of the forward pass; a multiplication with an addition is two. The backward pass has
-    twice as many (J. Kaplan et al., arXiv:2001.08361, section 2.1)."""
+    """Floating-point operations of the forward pass; a multiplication with an addition is two. The
+    backward pass has twice as many (J. Kaplan et al., arXiv:2001.08361, section 2.1)."""
     output: int
     """Elements that the next layer needs."""
     tensor_reduces: int = 0
-    """All-reduces of the layer's output in the forward pass, and again in the backward pass, if tensor parallelism cuts
-    the layer (Megatron-LM, M. Shoeybi et al., arXiv:1909.08053, section 3)."""
+    """All-reduces of the layer's output in the forward pass, and again in the backward pass, if
+    tensor parallelism cuts the layer (Megatron-LM, M. Shoeybi et al., arXiv:1909.08053, section 3).
+    """
     attention_flops: int = 0
     """The part of `forward_flops` that is for scores and values of attention."""
     causal: bool = False
-    """Whether a token sees only those before it: FlashAttention then leaves out half of `attention_flops`."""
+    """Whether a token sees only those before it: FlashAttention then leaves out half of
+    `attention_flops`.
+    """
     scores: int = 0
     """Elements of the scores of all heads."""
     key_values: int = 0
@@ -77,7 +83,9 @@ class Model:
         Raises `ValueError` for more stages than layers.
         """
         if count > len(self.layers):
-            raise ValueError(f"{self.name} has {len(self.layers)} layers, which do not make {count} stages")
+            raise ValueError(
+                f"{self.name} has {len(self.layers)} layers, which do not make {count} stages"
+            )
         total, done = self.forward_flops, 0
         stages: list[tuple[Layer, ...]] = []
         stage: list[Layer] = []
@@ -85,7 +93,8 @@ class Model:
             stage.append(layer)
             done += layer.forward_flops
             layers_left, stages_left = len(self.layers) - at - 1, count - len(stages) - 1
-            # A stage ends where the next layer would bring it further from its part of the operations.
+            # A stage ends where the next layer would bring it further from its part of the
+            # operations.
             following = self.layers[at + 1].forward_flops if layers_left else 0
             enough = done + following / 2 > total * (len(stages) + 1) / count
             if stages_left and (enough or layers_left == stages_left):
@@ -116,14 +125,16 @@ def transformer(
 ) -> Iterator[Layer]:
     """Yield embedding, layers and output of a transformer, for samples of `sequence` tokens.
 
-    Per layer and sequence of s tokens, with hidden size h, k of it for keys and values (fewer heads of them: grouped
-    queries), f in each of `matrices` - 1 projections up and one down (4 h unless given; two up if `gated`, SwiGLU), the
-    operations are 2 s (2 h^2 + 2 h k + matrices h f) for the weights and 4 s^2 h for attention scores and values; the
-    output layer needs 2 s h V (Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
-    Megatron-LM, SC '21, appendix; theirs are 4 times as many, with the backward pass and recomputation). Embedding, of
-    tokens, learned `positions` and `segments` with a norm, is a look-up. `biases` are those of projections and norms. A
-    `tied` output layer shares the weights of the embedding. Each token passes `active_experts` of `experts`
-    feed-forward layers, which have a router if they are several.
+    Per layer and sequence of s tokens, with hidden size h, k of it for keys and values (fewer heads
+    of them: grouped queries), f in each of `matrices` - 1 projections up and one down (4 h unless
+    given; two up if `gated`, SwiGLU), the operations are 2 s (2 h^2 + 2 h k + matrices h f) for the
+    weights and 4 s^2 h for attention scores and values; the output layer needs 2 s h V (Narayanan
+    et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC '21,
+    appendix; theirs are 4 times as many, with the backward pass and recomputation). Embedding, of
+    tokens, learned `positions` and `segments` with a norm, is a look-up. `biases` are those of
+    projections and norms. A `tied` output layer shares the weights of the embedding. Each token
+    passes `active_experts` of `experts` feed-forward layers, which have a router if they are
+    several.
     """
     h, s, v, f = hidden, sequence, vocabulary, feed_forward or 4 * hidden
     norm = 2 * h if biases else h
@@ -136,22 +147,46 @@ def transformer(
     parameters = attention + experts * expert + router + bias + 2 * norm
     scores_flops = 4 * s * s * h
     flops = 2 * s * (attention + active_experts * expert + router) + scores_flops
-    moe = (experts * (expert + (f + h if biases else 0)), active_experts * s * h) if experts > 1 else (0, 0)
+    moe = (
+        (experts * (expert + (f + h if biases else 0)), active_experts * s * h)
+        if experts > 1
+        else (0, 0)
+    )
     for number in range(1, layers + 1):
         yield Layer(
-            f"layer{number}", parameters, flops, s * h, 2, scores_flops, causal, heads * s * s, 2 * s * kv, *moe
+            f"layer{number}",
+            parameters,
+            flops,
+            s * h,
+            2,
+            scores_flops,
+            causal,
+            heads * s * s,
+            2 * s * kv,
+            *moe,
         )
     head = h * h + h if pooler else 0
-    yield Layer("output", (0 if tied else v * h) + (norm if final_norm else 0) + head, 2 * s * h * v, s, 0)
+    yield Layer(
+        "output", (0 if tied else v * h) + (norm if final_norm else 0) + head, 2 * s * h * v, s, 0
+    )
 
 
 # Convolutional networks on images of 224 x 224: layers one after another.
 
 
 def _convolution(
-    name: str, inputs: int, outputs: int, kernel: int, side: int, *, bias: bool = False, norm: int = 0
+    name: str,
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    side: int,
+    *,
+    bias: bool = False,
+    norm: int = 0,
 ) -> Layer:
-    """Return a convolution with `outputs` maps of `side` x `side`; `norm` maps are normalised with two weights each."""
+    """Return a convolution with `outputs` maps of `side` x `side`; `norm` maps are normalised with
+    two weights each.
+    """
     weights = inputs * outputs * kernel * kernel
     parameters = weights + (outputs if bias else 0) + 2 * norm
     return Layer(name, parameters, 2 * weights * side * side, outputs * side * side)
@@ -174,7 +209,9 @@ def _joined(name: str, *layers: Layer, output: int | None = None) -> Layer:
 
 def resnet(blocks: Sequence[int]) -> Iterator[Layer]:
     """Yield bottlenecks of 1x1, 3x3 and 1x1."""
-    yield _joined("conv1", _convolution("conv1", 3, 64, 7, 112, norm=64), output=64 * 56 * 56)  # pooled
+    yield _joined(
+        "conv1", _convolution("conv1", 3, 64, 7, 112, norm=64), output=64 * 56 * 56
+    )  # pooled
     inputs, expansion = 64, 4
     for group, count in enumerate(blocks):
         width, side = 64 << group, 56 >> group
@@ -187,7 +224,9 @@ def resnet(blocks: Sequence[int]) -> Iterator[Layer]:
                 _convolution("", width, width * expansion, 1, side, norm=width * expansion),
             ]
             if number == 0:
-                shortcut = _convolution("", inputs, width * expansion, 1, side, norm=width * expansion)
+                shortcut = _convolution(
+                    "", inputs, width * expansion, 1, side, norm=width * expansion
+                )
                 parts.insert(0, shortcut)
             inputs = width * expansion
             yield _joined(f"conv{group + 2}-{number + 1}", *parts)
@@ -199,7 +238,9 @@ def vgg(groups: Sequence[int]) -> Iterator[Layer]:
     inputs = 3
     for group, (count, width) in enumerate(zip(groups, (64, 128, 256, 512, 512), strict=True)):
         for number in range(count):
-            yield _convolution(f"conv{group + 1}-{number + 1}", inputs, width, 3, 224 >> group, bias=True)
+            yield _convolution(
+                f"conv{group + 1}-{number + 1}", inputs, width, 3, 224 >> group, bias=True
+            )
             inputs = width
     yield _linear("fc6", inputs * 7 * 7, 4096)
     yield _linear("fc7", 4096, 4096)
@@ -208,7 +249,9 @@ def vgg(groups: Sequence[int]) -> Iterator[Layer]:
 
 def densenet(blocks: Sequence[int], growth: int, first: int) -> Iterator[Layer]:
     """Yield layers each of which sees all maps before it."""
-    yield _joined("conv0", _convolution("", 3, first, 7, 112, norm=first), output=first * 56 * 56)  # pooled
+    yield _joined(
+        "conv0", _convolution("", 3, first, 7, 112, norm=first), output=first * 56 * 56
+    )  # pooled
     maps, side = first, 56
     for block, count in enumerate(blocks):
         for number in range(count):
@@ -233,7 +276,9 @@ _KINDS: Mapping[str, Callable[..., Iterator[Layer]]] = {
 
 
 def _models() -> Iterator[Model]:
-    families: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    families: list[dict[str, Any]] = yaml.safe_load(
+        Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    )
     for family in families:
         for name, own in family["models"].items():
             sizes = {**family.get("all", {}), **own}
@@ -250,23 +295,27 @@ MODELS: Mapping[str, Model] = {model.name: model for model in _models()}
 def find_model(name: str) -> Model:
     """Return the model of that name. Raises `DocumentError`."""
     if name not in MODELS:
-        raise DocumentError("MODEL", "", f"unknown model '{name}' ({suggestion(name, MODELS)})", code="unknown-name")
+        raise DocumentError(
+            "MODEL", "", f"unknown model '{name}' ({suggestion(name, MODELS)})", code="unknown-name"
+        )
     return MODELS[name]
 
 
 Zero = Literal[0, 1, 2, 3]
 Recompute = Literal["none", "selective", "full"]
 SUMMED_BYTES = 4
-"""Bytes of an element of a gradient that data parallelism sums: FP32, as Megatron-LM does. ZeRO stages 2 and 3 sum in
-the precision of the parameters, as DeepSpeed does, without a pipeline."""
+"""Bytes of an element of a gradient that data parallelism sums: FP32, as Megatron-LM does. ZeRO
+stages 2 and 3 sum in the precision of the parameters, as DeepSpeed does, without a pipeline."""
 BACKWARD = 2
-"""Operations of the backward pass for each of the forward pass (J. Kaplan et al., arXiv:2001.08361, section 2.1)."""
+"""Operations of the backward pass for each of the forward pass (J. Kaplan et al., arXiv:2001.08361,
+section 2.1).
+"""
 STATE_BYTES = (2, 2, 12)
-"""Bytes of a parameter, its gradient, and what Adam keeps of it (S. Rajbhandari et al., arXiv:1910.02054, section
-3.1)."""
+"""Bytes of a parameter, its gradient, and what Adam keeps of it (S. Rajbhandari et al.,
+arXiv:1910.02054, section 3.1)."""
 MICRO_BATCHES = 8
-"""Micro-batches of a pipeline: `local_batch_size` 8 by `pipeline_parallel_microbatch_size` 1, torchtitan's defaults
-(torchtitan/config/job_config.py)."""
+"""Micro-batches of a pipeline: `local_batch_size` 8 by `pipeline_parallel_microbatch_size` 1,
+torchtitan's defaults (torchtitan/config/job_config.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +331,9 @@ class Gpu:
     memory_bytes: int | None
     source: str
     efficiency: Fraction | None = None
-    """The part of the peak that large matrix multiplications were measured to reach, alone on the GPU."""
+    """The part of the peak that large matrix multiplications were measured to reach, alone on the
+    GPU.
+    """
     measured: str = "given"
     """The source of that."""
 
@@ -290,19 +341,44 @@ class Gpu:
 _MAMF = "S. Bekman, Machine Learning Engineering, maximum achievable matmul FLOPS, BF16"
 
 
-def _gpu(name: str, source: str, tflops: int, local: int, memory: int, size: int, *measured: str) -> Gpu:
+def _gpu(
+    name: str, source: str, tflops: int, local: int, memory: int, size: int, *measured: str
+) -> Gpu:
     """Return a GPU; the numbers are TFLOP/s, GB/s twice, and GB."""
     sizes = (tflops * 10**12, local * 10**9, memory * 10**9, size * 10**9)
-    return Gpu(name, *sizes, f"{source} data sheet", *((Fraction(measured[0]), measured[1]) if measured else ()))
+    return Gpu(
+        name,
+        *sizes,
+        f"{source} data sheet",
+        *((Fraction(measured[0]), measured[1]) if measured else ()),
+    )
 
 
 GPUS: Mapping[str, Gpu] = {
     gpu.name: gpu
     for gpu in (
-        _gpu("V100", "NVIDIA V100 SXM2", 125, 150, 900, 32, "0.74", "S. Markidis et al., arXiv:1803.04014"),
+        _gpu(
+            "V100",
+            "NVIDIA V100 SXM2",
+            125,
+            150,
+            900,
+            32,
+            "0.74",
+            "S. Markidis et al., arXiv:1803.04014",
+        ),
         _gpu("A100", "NVIDIA A100 SXM", 312, 300, 2039, 80, "0.869", _MAMF),
         _gpu("H100", "NVIDIA H100 SXM", 989, 450, 3350, 80, "0.803", _MAMF),
-        _gpu("H200", "NVIDIA H200 SXM", 989, 450, 4800, 141, "0.803", f"{_MAMF}, of the H100, whose cores it has"),
+        _gpu(
+            "H200",
+            "NVIDIA H200 SXM",
+            989,
+            450,
+            4800,
+            141,
+            "0.803",
+            f"{_MAMF}, of the H100, whose cores it has",
+        ),
         _gpu("B200", "NVIDIA HGX B200", 2250, 900, 8000, 180, "0.776", _MAMF),
         _gpu("MI300X", "AMD MI300X", 1307, 448, 5300, 192, "0.514", _MAMF),
         _gpu("TPU-v5p", "Google Cloud TPU v5p", 459, 600, 2765, 95),
@@ -313,17 +389,23 @@ _OWN = re.compile(r"(peak|local|memory)=([0-9]+(?:\.[0-9]+)?)")
 
 
 def find_gpu(text: str) -> Gpu:
-    """Return the GPU of that name, or one's own, as in ``peak=275,local=300,memory=1200``: TFLOP/s, and GB/s of links
-    and memory. Raises `DocumentError`."""
+    """Return the GPU of that name, or one's own, as in ``peak=275,local=300,memory=1200``: TFLOP/s,
+    and GB/s of links and memory. Raises `DocumentError`."""
     if "=" not in text:
         if text not in GPUS:
-            reason = f"unknown GPU '{text}' ({suggestion(text, GPUS)}; your own is peak=TFLOP/s,local=GB/s,memory=GB/s)"
+            reason = (
+                f"unknown GPU '{text}' ({suggestion(text, GPUS)}; your own is"
+                " peak=TFLOP/s,local=GB/s,memory=GB/s)"
+            )
             raise DocumentError("--gpu", "", reason, code="unknown-name")
         return GPUS[text]
     parts = [_OWN.fullmatch(part.strip()) for part in text.split(",")]
     given = {match[1]: Fraction(match[2]) for match in parts if match is not None}
     if len(given) != 3 or len(parts) != 3 or not all(given.values()):
-        reason = f"'{text}' is not a GPU (write peak=275,local=300,memory=1200: TFLOP/s, and GB/s of links and memory)"
+        reason = (
+            f"'{text}' is not a GPU (write peak=275,local=300,memory=1200: TFLOP/s, and GB/s of"
+            " links and memory)"
+        )
         raise DocumentError("--gpu", "", reason)
     peak, local, memory = (int(given[key] * 10**9) for key in ("peak", "local", "memory"))
     return Gpu("GPU of your own", 1000 * peak, local, memory, None, f"given: {text}")
@@ -333,27 +415,32 @@ def find_gpu(text: str) -> Gpu:
 class Training:
     """A model, the GPUs, and how they share the work.
 
-    The layout is Megatron-LM's (Narayanan et al., SC '21, section 2): consecutive ranks form a group of tensor
-    parallelism, these are repeated for context parallelism, then for data parallelism, and all that for each stage of
-    the pipeline.
+    The layout is Megatron-LM's (Narayanan et al., SC '21, section 2): consecutive ranks form a
+    group of tensor parallelism, these are repeated for context parallelism, then for data
+    parallelism, and all that for each stage of the pipeline.
 
-    * **Tensor parallelism** cuts each layer. A layer sums its output over the group `Layer.tensor_reduces` times in the
-      forward pass and as often in the backward pass (M. Shoeybi et al., arXiv:1909.08053, section 3). With sequence
-      parallelism, each sum is a reduce-scatter and an all-gather (V. Korthikanti et al., MLSys '23, section 4.2.2).
-    * **A pipeline** sends the output of a stage for each micro-batch, whole from each rank of the tensor group (its
-      part with sequence parallelism), and its gradient back.
-    * **Context parallelism** cuts sequences. Keys and values of a layer are all-gathered in the forward and in the
-      backward pass, and their gradients reduce-scattered (A. Grattafiori et al., arXiv:2407.21783, section 3.3.2).
-    * **Expert parallelism** puts experts on different replicas. Tokens go to them and back by two all-to-alls forward
-      and two backward (D. Lepikhin et al., ICLR '21, section 3.1), here in equal parts.
-    * **Data parallelism** sums gradients once in an iteration. With ZeRO stage 1 or 2 (S. Rajbhandari et al.,
-      arXiv:1910.02054) it is a reduce-scatter of gradients and an all-gather of parameters; with stage 3, each layer's
-      parameters are gathered before the forward and before the backward pass, and its gradients are scattered. Stages 2
-      and 3 scatter the gradients of each micro-batch, except in a pipeline, where they add up (torchtitan).
+    * **Tensor parallelism** cuts each layer. A layer sums its output over the group
+      `Layer.tensor_reduces` times in the forward pass and as often in the backward pass (M. Shoeybi
+      et al., arXiv:1909.08053, section 3). With sequence parallelism, each sum is a reduce-scatter
+      and an all-gather (V. Korthikanti et al., MLSys '23, section 4.2.2).
+    * **A pipeline** sends the output of a stage for each micro-batch, whole from each rank of the
+      tensor group (its part with sequence parallelism), and its gradient back.
+    * **Context parallelism** cuts sequences. Keys and values of a layer are all-gathered in the
+      forward and in the backward pass, and their gradients reduce-scattered (A. Grattafiori et al.,
+      arXiv:2407.21783, section 3.3.2).
+    * **Expert parallelism** puts experts on different replicas. Tokens go to them and back by two
+      all-to-alls forward and two backward (D. Lepikhin et al., ICLR '21, section 3.1), here in
+      equal parts.
+    * **Data parallelism** sums gradients once in an iteration. With ZeRO stage 1 or 2 (S.
+      Rajbhandari et al., arXiv:1910.02054) it is a reduce-scatter of gradients and an all-gather of
+      parameters; with stage 3, each layer's parameters are gathered before the forward and before
+      the backward pass, and its gradients are scattered. Stages 2 and 3 scatter the gradients of
+      each micro-batch, except in a pipeline, where they add up (torchtitan).
 
-    A pass takes the time of its operations at `efficiency`, and of the memory traffic between matrix multiplications:
-    what the layer keeps for the backward pass (Korthikanti et al., equations 1 to 4; those of GPT for all models),
-    written once and read once. FlashAttention keeps no scores, and computes only the half of them that is seen.
+    A pass takes the time of its operations at `efficiency`, and of the memory traffic between
+    matrix multiplications: what the layer keeps for the backward pass (Korthikanti et al.,
+    equations 1 to 4; those of GPT for all models), written once and read once. FlashAttention keeps
+    no scores, and computes only the half of them that is seen.
     """
 
     model: Model
@@ -383,29 +470,50 @@ class Training:
         cut = any(layer.tensor_reduces for layer in layers)
         for key, degree in (("tp", self.tensor), ("cp", self.context)):
             if degree > 1 and not cut:
-                raise DocumentError("--parallel", key, f"{self.model.name} has no layers that are cut (give {key}=1)")
+                raise DocumentError(
+                    "--parallel",
+                    key,
+                    f"{self.model.name} has no layers that are cut (give {key}=1)",
+                )
         if self.expert > 1 and not any(layer.experts for layer in layers):
             raise DocumentError("--parallel", "ep", f"{self.model.name} has no experts (give ep=1)")
         if self.data % self.expert:
-            raise DocumentError("--parallel", "ep", f"{self.expert} does not divide dp={self.data} (give a divisor)")
+            raise DocumentError(
+                "--parallel", "ep", f"{self.expert} does not divide dp={self.data} (give a divisor)"
+            )
         if self.pipeline * self.chunks > len(layers):
             where = ("--parallel", "pp") if self.pipeline > len(layers) else ("--interleave", "")
-            reason = f"{self.model.name} has {len(layers)} layers (give at most as many stages in all)"
+            reason = (
+                f"{self.model.name} has {len(layers)} layers (give at most as many stages in all)"
+            )
             raise DocumentError(*where, reason, code="too-large")
         if self.sequence_parallel and self.tensor == 1:
-            raise DocumentError("--sequence-parallel", "", "needs a tensor group (give tp=2 or more)")
+            raise DocumentError(
+                "--sequence-parallel", "", "needs a tensor group (give tp=2 or more)"
+            )
         if self.chunks > 1 and self.pipeline == 1:
             raise DocumentError("--interleave", "", "needs a pipeline (give pp=2 or more)")
         if self.chunks > 1 and self.micro_batches % self.pipeline:
-            reason = f"needs micro-batches in multiples of pp={self.pipeline}, not {self.micro_batches}"
-            raise DocumentError("--interleave", "", f"{reason} (change --global-batch or --micro-batches)")
+            reason = (
+                f"needs micro-batches in multiples of pp={self.pipeline}, not {self.micro_batches}"
+            )
+            raise DocumentError(
+                "--interleave", "", f"{reason} (change --global-batch or --micro-batches)"
+            )
         if self.zero == 3 and self.pipeline > 1:
-            reason = "3 does not go with a pipeline, which keeps gathered parameters (give 2, as torchtitan does)"
+            reason = (
+                "3 does not go with a pipeline, which keeps gathered parameters (give 2, as"
+                " torchtitan does)"
+            )
             raise DocumentError("--zero", "", reason)
         if self.zero >= 2 and self.pipeline == 1 and max(self.expert, self.context) > 1:
-            raise DocumentError("--zero", "", f"{self.zero} does not go with cp or ep here (give 0 or 1)")
+            raise DocumentError(
+                "--zero", "", f"{self.zero} does not go with cp or ep here (give 0 or 1)"
+            )
         if self.zero >= 2 and self.pipeline == 1 and not self.overlap:
-            raise DocumentError("--no-overlap", "", "does not go with --zero 2 or 3, which scatter as they compute")
+            raise DocumentError(
+                "--no-overlap", "", "does not go with --zero 2 or 3, which scatter as they compute"
+            )
 
     @property
     def gpus(self) -> int:
@@ -431,10 +539,14 @@ class Training:
 
     def _compute_s(self, flops: int) -> Fraction:
         cut = self.tensor * self.context
-        return Fraction(self.micro_batch_samples * flops) / (cut * self.gpu.peak_flops * self.efficiency)
+        return Fraction(self.micro_batch_samples * flops) / (
+            cut * self.gpu.peak_flops * self.efficiency
+        )
 
     def forward_s(self, layers: Sequence[Layer]) -> Fraction:
-        """Return the seconds of the forward pass of one micro-batch through these layers, without communication."""
+        """Return the seconds of the forward pass of one micro-batch through these layers, without
+        communication.
+        """
         unseen = sum(layer.attention_flops // 2 for layer in layers if self.flash and layer.causal)
         memory_s = Fraction(2 * sum(map(self.kept_bytes, layers)), self.gpu.memory_bytes_per_s)
         return self._compute_s(sum(layer.forward_flops for layer in layers) - unseen) + memory_s
@@ -451,12 +563,16 @@ class Training:
         return BACKWARD * self.forward_s(layers) + again
 
     def kept_bytes(self, layer: Layer) -> int:
-        """Return the bytes that a layer of a transformer keeps for the backward pass of one micro-batch."""
+        """Return the bytes that a layer of a transformer keeps for the backward pass of one
+        micro-batch.
+        """
         if not layer.scores:
             return 0
         whole = 0 if self.sequence_parallel else 10
         each = whole + Fraction(34 - whole, self.tensor)
-        return int(self.micro_batch_samples * layer.output * each / self.context) + self._score_bytes(layer)
+        return int(
+            self.micro_batch_samples * layer.output * each / self.context
+        ) + self._score_bytes(layer)
 
     def _score_bytes(self, layer: Layer) -> int:
         scores = 0 if self.flash else layer.scores
@@ -478,21 +594,28 @@ class Training:
         return self.model.parameter_bytes * self.micro_batch_samples * layer.routed // cut
 
     def context_bytes(self, layer: Layer) -> int:
-        """Return the bytes of keys and values of a layer on one GPU, gathered from all parts of a sequence."""
+        """Return the bytes of keys and values of a layer on one GPU, gathered from all parts of a
+        sequence.
+        """
         if self.context == 1:
             return 0
-        return self.model.parameter_bytes * self.micro_batch_samples * layer.key_values // self.tensor
+        return (
+            self.model.parameter_bytes * self.micro_batch_samples * layer.key_values // self.tensor
+        )
 
     def tensor_bytes(self, layers: Sequence[Layer]) -> int:
-        """Return the bytes that these layers sum over the tensor group in the forward pass of one micro-batch; the
-        backward pass sums as many."""
+        """Return the bytes that these layers sum over the tensor group in the forward pass of one
+        micro-batch; the backward pass sums as many."""
         if self.tensor == 1:
             return 0
         return sum(layer.tensor_reduces * self.activation_bytes(layer) for layer in layers)
 
-    def local_s(self, layers: Sequence[Layer], gpus_per_host: int, *, backward: bool = False) -> Fraction:
-        """Return the seconds that these layers communicate inside a host in one pass of a micro-batch: rings of the
-        tensor group, and of the context's and experts' groups that fit into the host."""
+    def local_s(
+        self, layers: Sequence[Layer], gpus_per_host: int, *, backward: bool = False
+    ) -> Fraction:
+        """Return the seconds that these layers communicate inside a host in one pass of a
+        micro-batch: rings of the tensor group, and of the context's and experts' groups that fit
+        into the host."""
 
         def parts(size: int) -> Fraction:
             return Fraction(size - 1, size)
@@ -507,7 +630,9 @@ class Training:
         return moved / self.gpu.local_bytes_per_s
 
     def pass_s(self, layers: Sequence[Layer], gpus_per_host: int) -> tuple[Fraction, Fraction]:
-        """Return the seconds of the forward and the backward pass of one micro-batch, as a host spends them."""
+        """Return the seconds of the forward and the backward pass of one micro-batch, as a host
+        spends them.
+        """
         backward_s = self.backward_s(layers) + self.local_s(layers, gpus_per_host, backward=True)
         return self.forward_s(layers) + self.local_s(layers, gpus_per_host), backward_s
 
@@ -517,11 +642,16 @@ class Training:
 
         def each(shards: int) -> Fraction:
             kept = zip(STATE_BYTES, (3, 2, 1), strict=True)
-            return sum((Fraction(size, shards if self.zero >= stage else 1) for size, stage in kept), Fraction(0))
+            return sum(
+                (Fraction(size, shards if self.zero >= stage else 1) for size, stage in kept),
+                Fraction(0),
+            )
 
         replicas = self.data * self.context
         dense, experts = each(replicas), each(replicas // self.expert)
-        return max(dense * self.dense(layers) + experts * self.routed_to(layers) for layers in self.stages)
+        return max(
+            dense * self.dense(layers) + experts * self.routed_to(layers) for layers in self.stages
+        )
 
     def summed_bytes(self, layers: Sequence[Layer]) -> int:
         """Return the bytes of gradients of these layers on one GPU that data parallelism sums."""
@@ -539,12 +669,14 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The bytes of one GPU's collectives and sends in an iteration, by operation and group: sizes of tensors, as they
-    are handed to the library."""
+    """The bytes of one GPU's collectives and sends in an iteration, by operation and group: sizes
+    of tensors, as they are handed to the library."""
 
     stage: int
     tensor_all_reduce: int
-    """The bytes of an all-reduce; with sequence parallelism, those of a reduce-scatter and of an all-gather."""
+    """The bytes of an all-reduce; with sequence parallelism, those of a reduce-scatter and of an
+    all-gather.
+    """
     pipeline_send: int
     data_all_reduce: int
     data_reduce_scatter: int
@@ -567,7 +699,8 @@ def traffic(training: Training) -> list[Traffic]:
         summed, gathered = training.summed_bytes(layers), training.gathered_bytes(layers)
         sends = 0
         if ends:
-            # Nothing leaves the last chunk of the last stage, or goes back from the first one of the first.
+            # Nothing leaves the last chunk of the last stage, or goes back from the first one of
+            # the first.
             sends = (training.chunks - (number == len(ends))) * ends[min(number, len(ends) - 1)]
             sends += (training.chunks - (number == 0)) * ends[number - 1]
         context = many * sum(map(training.context_bytes, layers))
@@ -588,11 +721,11 @@ def traffic(training: Training) -> list[Traffic]:
 
 
 BUCKET_PARAMETERS = 40_000_000
-"""Parameters in one sum of a mesh: `bucket_size` of Megatron-LM, which is a million for each replica if that is more
-(megatron/core/distributed/distributed_data_parallel.py)."""
+"""Parameters in one sum of a mesh: `bucket_size` of Megatron-LM, which is a million for each
+replica if that is more (megatron/core/distributed/distributed_data_parallel.py)."""
 BUCKET_BYTES = 25 * 2**20
-"""Bytes of gradients in one all-reduce: PyTorch's default (S. Li et al., PyTorch Distributed, VLDB '20, section
-3.2.3)."""
+"""Bytes of gradients in one all-reduce: PyTorch's default (S. Li et al., PyTorch Distributed, VLDB
+'20, section 3.2.3)."""
 _MOST_BUCKETS = 1000
 _WIDTH = 110
 _DIGITS = 9
@@ -620,20 +753,28 @@ def new_job_file(
 ) -> str:
     """Return the text of the job file that trains `model` on `gpus` GPUs.
 
-    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. `choices` are those of `Training`. Calls
-    `warn` with each of `warnings`. Raises `DocumentError`, which names the option at fault.
+    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. `choices` are those of
+    `Training`. Calls `warn` with each of `warnings`. Raises `DocumentError`, which names the option
+    at fault.
     """
     of, unit = find_model(model), find_gpu(gpu)
     if zero not in get_args(Zero):
-        raise DocumentError("--zero", "", f"{zero} is not a stage of ZeRO (give 0, 1, 2 or 3)", code="not-allowed")
+        raise DocumentError(
+            "--zero", "", f"{zero} is not a stage of ZeRO (give 0, 1, 2 or 3)", code="not-allowed"
+        )
     if recompute not in get_args(Recompute):
         reason = f"unknown way '{recompute}' ({suggestion(recompute, get_args(Recompute))})"
         raise DocumentError("--recompute", "", reason, code="unknown-name")
     if (part := unit.efficiency if efficiency is None else efficiency) is None:
-        reason = f"is missing: no measurement of the {unit.name} is known here (give the part of its peak, e.g. 70%)"
+        reason = (
+            f"is missing: no measurement of the {unit.name} is known here (give the part of its"
+            " peak, e.g. 70%)"
+        )
         raise DocumentError("--efficiency", "", reason)
     if not 0 < part <= 1:
-        raise DocumentError("--efficiency", "", f"{part} is not above 0 and at most 1 (give a part of the peak)")
+        raise DocumentError(
+            "--efficiency", "", f"{part} is not above 0 and at most 1 (give a part of the peak)"
+        )
     title = re.sub(r"[^A-Za-z0-9_-]", "_", model) if name is None else name
     if not _NAME.fullmatch(title):
         reason = f"'{title}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
@@ -641,10 +782,15 @@ def new_job_file(
     degrees = _degrees(parallel, gpus)
     if global_batch is not None:
         if micro_batches is not None:
-            raise DocumentError("--micro-batches", "", "follow from --global-batch (give one of them)")
+            raise DocumentError(
+                "--micro-batches", "", "follow from --global-batch (give one of them)"
+            )
         micro_batches, left_over = divmod(global_batch, degrees["dp"] * micro_batch_samples)
         if left_over or not micro_batches:
-            reason = f"{global_batch} is no multiple of dp={degrees['dp']} times --micro-batch-size (change one)"
+            reason = (
+                f"{global_batch} is no multiple of dp={degrees['dp']} times --micro-batch-size"
+                " (change one)"
+            )
             raise DocumentError("--global-batch", "", reason)
     elif micro_batches is None:
         stages = degrees["pp"]
@@ -678,15 +824,23 @@ def _degrees(parallel: str, gpus: int) -> dict[str, int]:
     for part in filter(None, (part.strip() for part in parallel.split(","))):
         match = _DEGREE.fullmatch(part)
         if match is None or match[1] in given:
-            reason = f"'{part}' is not a degree of parallelism, or is given twice (write dp=8,tp=4,pp=2)"
+            reason = (
+                f"'{part}' is not a degree of parallelism, or is given twice (write dp=8,tp=4,pp=2)"
+            )
             raise DocumentError("--parallel", "", reason)
         given.add(match[1])
         degrees[match[1]] = int(match[2])
     others = degrees["tp"] * degrees["pp"] * degrees["cp"]
     data = degrees.setdefault("dp", max(1, gpus // others))
     if data * others != gpus:
-        said = ", ".join(f"{key}={degrees[key]}" for key in ("dp", "tp", "pp", "cp") if key != "cp" or degrees[key] > 1)
-        raise DocumentError("--parallel", "", f"{said} are {data * others} GPUs, not {gpus} (correct one of them)")
+        said = ", ".join(
+            f"{key}={degrees[key]}"
+            for key in ("dp", "tp", "pp", "cp")
+            if key != "cp" or degrees[key] > 1
+        )
+        raise DocumentError(
+            "--parallel", "", f"{said} are {data * others} GPUs, not {gpus} (correct one of them)"
+        )
     return degrees
 
 
@@ -696,38 +850,52 @@ def warnings(training: Training) -> Iterator[str]:
     if stages > 1 and many < stages * training.chunks:
         idle = Fraction(stages - 1, training.chunks * many + stages - 1)
         yield (
-            f"{stages * training.chunks} stages with {many} micro-batch{'es' if many > 1 else ''} leave GPUs idle for "
-            f"{float(idle):.0%} of the time (give a larger --global-batch)."
+            f"{stages * training.chunks} stages with {many} micro-batch{'es' if many > 1 else ''}"
+            f" leave GPUs idle for {float(idle):.0%} of the time (give a larger --global-batch)."
         )
     state = float(training.state_bytes)
     size = training.gpu.memory_bytes
     if size is not None and state > size:
         yield (
-            f"Parameters, gradients and Adam's state take {state / 1e9:.0f} GB of each GPU, which has "
-            f"{size / 1e9:.0f} GB (give a higher tp, pp or --zero)."
+            f"Parameters, gradients and Adam's state take {state / 1e9:.0f} GB of each GPU, which"
+            f" has {size / 1e9:.0f} GB (give a higher tp, pp or --zero)."
         )
     if training.zero and training.data * training.context == 1:
-        yield f"--zero {training.zero} shards over replicas, of which there is one (give dp=2 or more)."
+        yield (
+            f"--zero {training.zero} shards over replicas, of which there is one (give dp=2 or"
+            " more)."
+        )
 
 
-def job_file(training: Training, name: str, gpus_per_host: int, hosts: Sequence[str] | None = None) -> str:
-    """Return the text of the job file, YAML with comments. `hosts` are h1, h2... if they are not given.
+def job_file(
+    training: Training, name: str, gpus_per_host: int, hosts: Sequence[str] | None = None
+) -> str:
+    """Return the text of the job file, YAML with comments. `hosts` are h1, h2... if they are not
+    given.
 
     Raises `DocumentError` for groups that do not fit `gpus_per_host` or `hosts`.
 
-    The file describes hosts, since the network sees nothing else: `GPUs per host` consecutive ranks are one worker.
-    Inside a host, groups of tensor, context and expert parallelism take the time of rings over NVLink, which is added
-    to the computing; data-parallel sums are left out. Between hosts there are the sends of the pipeline, the exchanges
-    of a context or experts whose groups are larger than a host, and the collectives of data parallelism, with the bytes
-    that all GPUs of a host send together.
+    The file describes hosts, since the network sees nothing else: `GPUs per host` consecutive ranks
+    are one worker. Inside a host, groups of tensor, context and expert parallelism take the time of
+    rings over NVLink, which is added to the computing; data-parallel sums are left out. Between
+    hosts there are the sends of the pipeline, the exchanges of a context or experts whose groups
+    are larger than a host, and the collectives of data parallelism, with the bytes that all GPUs of
+    a host send together.
     """
     count = _hosts(training, gpus_per_host)
     workers = list(hosts) if hosts is not None else [f"h{number}" for number in range(1, count + 1)]
     if len(workers) != count:
-        reason = f"{len(workers)} hosts are given, but {training.gpus} GPUs at {gpus_per_host} a host need {count}"
+        reason = (
+            f"{len(workers)} hosts are given, but {training.gpus} GPUs at {gpus_per_host} a host"
+            f" need {count}"
+        )
         raise DocumentError("--hosts", "", reason, code="wrong-length")
     paradigm, section = _section(training, gpus_per_host, count)
-    lines = (line for text in _comments(training, gpus_per_host, count) for line in textwrap.wrap(text, _WIDTH))
+    lines = (
+        line
+        for text in _comments(training, gpus_per_host, count)
+        for line in textwrap.wrap(text, _WIDTH)
+    )
     comments = "".join(f"# {line}\n" for line in lines)
     head = f"job: {name}\nparallelism: {paradigm}\nworkers: [{', '.join(workers)}]\n"
     return comments + head + _text(paradigm, section)
@@ -739,16 +907,21 @@ def _hosts(training: Training, gpus_per_host: int) -> int:
     whole = gpus_per_host % training.tensor == 0 and cut * training.data % gpus_per_host == 0
     if not whole or any(size % gpus_per_host and gpus_per_host % size for _, _, size in spans):
         reason = (
-            f"{gpus_per_host} a host do not hold whole groups of tp={training.tensor}, or do not divide "
-            f"dp={training.data} (give a multiple of tp that divides tp x dp, and tp x cp or tp x cp x ep, or is one)"
+            f"{gpus_per_host} a host do not hold whole groups of tp={training.tensor}, or do not"
+            f" divide dp={training.data} (give a multiple of tp that divides tp x dp, and tp x cp"
+            " or tp x cp x ep, or is one)"
         )
         raise DocumentError("--gpus-per-host", "", reason)
     between = [key for key, degree, size in spans if degree > 1 and size > gpus_per_host]
     if len(between) > 1:
-        raise DocumentError("--parallel", "ep", "and cp are both larger than a host (give a smaller one of them)")
+        raise DocumentError(
+            "--parallel", "ep", "and cp are both larger than a host (give a smaller one of them)"
+        )
     hosts = training.gpus // gpus_per_host
     if hosts < 2:
-        raise DocumentError("--gpus", "", f"{training.gpus} are on one host, which needs no network (give more)")
+        raise DocumentError(
+            "--gpus", "", f"{training.gpus} are on one host, which needs no network (give more)"
+        )
     return hosts
 
 
@@ -758,7 +931,10 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
 
     def times(of: Sequence[tuple[Layer, ...]]) -> dict[str, list[str]]:
         both = [training.pass_s(each, gpus_per_host) for each in of]
-        return {"forward": [_seconds(each) for each, _ in both], "backward": [_seconds(each) for _, each in both]}
+        return {
+            "forward": [_seconds(each) for each, _ in both],
+            "backward": [_seconds(each) for _, each in both],
+        }
 
     if training.zero >= 2 and training.pipeline == 1:
         return "fsdp", _sharded(training, times([(layer,) for layer in training.model.layers]))
@@ -768,14 +944,18 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
     group = max(shared) if shared[0] > 1 or training.expert > 1 else 1
     sums = {}
     if per_stage > 1:
-        sums = {key: [size_text(size) for size in sizes] for key, sizes in _sums(training, group, shared[0] > 1)}
+        sums = {
+            key: [size_text(size) for size in sizes]
+            for key, sizes in _sums(training, group, shared[0] > 1)
+        }
     plain = training.pipeline == training.micro_batches == group == 1 and training.zero == 0
     if plain and training.overlap:
         (gradient,) = sums["gradient"]
         buckets = min(-(-size_bytes(gradient) // BUCKET_BYTES), _MOST_BUCKETS)
         passes = {key: value for key, (value,) in times(stages).items()}
         return "data", {**passes, "buckets": buckets, "gradient": gradient}
-    # A host sends what all of its ranks send. The boundary of a single stage is not there, but has a size.
+    # A host sends what all of its ranks send. The boundary of a single stage is not there, but has
+    # a size.
     ends = stages[:-1] or stages
     sent = [size_text(gpus_per_host * training.sent_bytes(layers[-1])) for layers in ends]
     section: dict[str, Any] = {
@@ -789,7 +969,11 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
     elif per_stage == 1:
         return "pipeline", section
     order = ["pipeline", "data", "tensor"][: 3 if group > 1 else 2]
-    mesh: dict[str, Any] = {"data": per_stage // group, "pipeline": training.pipeline, "order": order}
+    mesh: dict[str, Any] = {
+        "data": per_stage // group,
+        "pipeline": training.pipeline,
+        "order": order,
+    }
     layers = -(-len(training.model.layers) // (training.pipeline * training.chunks))
     if group > 1:
         of = training.context_bytes if shared[0] > 1 else training.routed_bytes
@@ -798,9 +982,13 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
         places = layers * training.pipeline * training.chunks
         exchanged = each * sum(map(of, training.model.layers)) // places
         if training.recompute == "full":
-            # The backward pass repeats what the forward pass exchanges: one of three times, or of two.
+            # The backward pass repeats what the forward pass exchanges: one of three times, or of
+            # two.
             exchanged = exchanged * 4 // 3 if shared[0] > 1 else exchanged * 3 // 2
-        exchange = {"exchange": "context" if shared[0] > 1 else "experts", "exchanged": size_text(exchanged)}
+        exchange = {
+            "exchange": "context" if shared[0] > 1 else "experts",
+            "exchanged": size_text(exchanged),
+        }
         mesh |= {"tensor": group, "layers": layers, **exchange}
     if training.overlap and sums:
         parameters = max(map(training.parameters, stages)) // training.chunks
@@ -810,10 +998,12 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
 
 
 def _sums(training: Training, group: int, context: bool) -> Iterator[tuple[str, list[int]]]:
-    """Yield the sizes of a host's sums of gradients in each stage, and of the parameters that it gathers then, by key
-    of a mesh. Of `group` hosts that share layers, each has all parameters of a context, and its part of the experts."""
+    """Yield the sizes of a host's sums of gradients in each stage, and of the parameters that it
+    gathers then, by key of a mesh. Of `group` hosts that share layers, each has all parameters of a
+    context, and its part of the experts."""
     dense, experts = (
-        [training.tensor * of(layers) for layers in training.stages] for of in (training.dense, training.routed_to)
+        [training.tensor * of(layers) for layers in training.stages]
+        for of in (training.dense, training.routed_to)
     )
     inside = training.expert if group == 1 or context else training.expert // group
     experts = [inside * size for size in experts]
@@ -826,7 +1016,10 @@ def _sums(training: Training, group: int, context: bool) -> Iterator[tuple[str, 
             yield "parameters", [gathered * size for size in replicas]
     if any(every):
         # A reduce-scatter and an all-gather send half as much as an all-reduce each.
-        yield "shared_gradient", [size * (summed + gathered) // 2 if training.zero else size * summed for size in every]
+        yield (
+            "shared_gradient",
+            [size * (summed + gathered) // 2 if training.zero else size * summed for size in every],
+        )
 
 
 def _sharded(training: Training, times: dict[str, list[str]]) -> dict[str, Any]:
@@ -836,14 +1029,21 @@ def _sharded(training: Training, times: dict[str, list[str]]) -> dict[str, Any]:
         return [size_text(training.tensor * of([layer])) for layer in layers]
 
     shape = {"zero": training.zero, "layers": len(layers), "micro_batches": training.micro_batches}
-    return {**shape, **times, "parameters": sizes(training.gathered_bytes), "gradients": sizes(training.summed_bytes)}
+    return {
+        **shape,
+        **times,
+        "parameters": sizes(training.gathered_bytes),
+        "gradients": sizes(training.summed_bytes),
+    }
 
 
 def _comments(training: Training, gpus_per_host: int, hosts: int) -> Iterator[str]:
     model, gpu = training.model, training.gpu
     yield f"{model.name}: {model.parameters:,} parameters ({model.source})."
     degrees = {"dp": training.data, "tp": training.tensor, "pp": training.pipeline}
-    degrees |= {key: of for key, of in (("cp", training.context), ("ep", training.expert)) if of > 1}
+    degrees |= {
+        key: of for key, of in (("cp", training.context), ("ep", training.expert)) if of > 1
+    }
     said = ", ".join(f"{key}={degree}" for key, degree in degrees.items())
     ways = [
         f"recomputation: {training.recompute}",
@@ -854,13 +1054,16 @@ def _comments(training: Training, gpus_per_host: int, hosts: int) -> Iterator[st
     yield f"{where}: {said}, ZeRO {training.zero}; {', '.join(ways)}."
     samples = training.data * training.micro_batches * training.micro_batch_samples
     yield (
-        f"Micro-batches of an iteration: {training.micro_batches} for each replica. Samples of a micro-batch: "
-        f"{training.micro_batch_samples}, each {model.sample}; of an iteration: {samples}."
+        f"Micro-batches of an iteration: {training.micro_batches} for each replica. Samples of a"
+        f" micro-batch: {training.micro_batch_samples}, each {model.sample}; of an iteration:"
+        f" {samples}."
     )
     yield (
-        f"Computing: {model.forward_flops / 1e12:.4g} TFLOP a sample forward, {BACKWARD} times that backward, at "
-        f"{float(training.efficiency):.1%} ({gpu.measured if training.efficiency == gpu.efficiency else 'given'}) of "
-        f"{gpu.peak_flops / 1e12:g} TFLOP/s ({gpu.source}); memory at {gpu.memory_bytes_per_s / 1e9:g} GB/s."
+        f"Computing: {model.forward_flops / 1e12:.4g} TFLOP a sample forward, {BACKWARD} times that"
+        f" backward, at {float(training.efficiency):.1%}"
+        f" ({gpu.measured if training.efficiency == gpu.efficiency else 'given'}) of"
+        f" {gpu.peak_flops / 1e12:g} TFLOP/s ({gpu.source}); memory at"
+        f" {gpu.memory_bytes_per_s / 1e9:g} GB/s."
     )
     for warning in warnings(training):
         yield f"Warning: {warning}"
@@ -893,4 +1096,6 @@ def _seconds(value: Fraction) -> str:
 
 
 def _text(paradigm: str, section: dict[str, Any]) -> str:
-    return yaml.safe_dump({paradigm: section}, sort_keys=False, default_flow_style=None, width=_WIDTH)
+    return yaml.safe_dump(
+        {paradigm: section}, sort_keys=False, default_flow_style=None, width=_WIDTH
+    )

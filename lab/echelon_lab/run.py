@@ -1,4 +1,6 @@
-"""Run a scenario under each of several policies: in virtual time in this process, or on real hosts."""
+"""Run a scenario under each of several policies: in virtual time in this process, or on real
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
 from echelon_lab.traffic.schedule import Schedule
 
 Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
-"""Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
+"""Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job,
+iteration)).
+"""
 Watch = Callable[[str], AbstractContextManager[None]]
 """A context manager around a run's jobs, made with the URL of the run's service."""
 Start = Callable[[Watch, CommandProgress], Runner]
@@ -53,7 +57,9 @@ def place(fabric: str, target: str) -> Start:
     from echelon.switches.targets import TARGETS
 
     if fabric not in FABRICS:
-        raise DocumentError("--on", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
+        raise DocumentError(
+            "--on", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})"
+        )
     if target != FLUID and target not in TARGETS:
         raise DocumentError(
             "--target",
@@ -63,16 +69,23 @@ def place(fabric: str, target: str) -> Start:
         )
     if not _goes_together(fabric, target):
         others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
-        raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --on {others})")
+        raise DocumentError(
+            "--target", "", f"{target} does not run on the {fabric} fabric (add --on {others})"
+        )
     if fabric != VIRTUAL:
         return partial(_on_hosts, fabric, target)
     return _fluid if target == FLUID else partial(_virtual, target)
 
 
 def ideal_place(target: str) -> Runner:
-    """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
+    """Return the runner of the rates that policies would ideally give.
+
+    Raises `DocumentError` unless it is `FLUID`.
+    """
     if target != FLUID:
-        reason = f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
+        reason = (
+            f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
+        )
         raise DocumentError("--ideal", "", reason)
     from echelon_lab.virtual.fluid_run import run
 
@@ -112,10 +125,12 @@ def unwatched(_url: str) -> AbstractContextManager[None]:
 
 
 ScenarioLike = Scenario | Mapping[str, object] | str | Path
-"""A scenario, the path of its file, or a document with the keys of such a file. Values of a document may be objects,
-such as a `FabricSpec` or `JobSpec`s."""
+"""A scenario, the path of its file, or a document with the keys of such a file. Values of a
+document may be objects, such as a `FabricSpec` or `JobSpec`s."""
 OnIteration = Callable[[str, str, int], None]
-"""A function that is told of each finished iteration: (label of the policy, job, iteration from 1)."""
+"""A function that is told of each finished iteration: (label of the policy, job, iteration from
+1).
+"""
 
 
 def simulate(
@@ -130,14 +145,15 @@ def simulate(
 ) -> PolicyComparison:
     """Run `scenario` under each of `policies` in virtual time, and return the results.
 
-    `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's own. `target` is
-    ``"fluid"``, which executes plans without packets, or a target with virtual switches, such as ``"softswitch"``.
-    `scale` multiplies rates and sizes (`lab.scenarios.scale`). On ``"fluid"``, `ideal` also runs each policy with the
-    rates that it would ideally give. `keep` is a directory: policies that have finished are kept there until all have,
-    so that an interrupted call continues where it was.
+    `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's
+    own. `target` is ``"fluid"``, which executes plans without packets, or a target with virtual
+    switches, such as ``"softswitch"``. `scale` multiplies rates and sizes (`lab.scenarios.scale`).
+    On ``"fluid"``, `ideal` also runs each policy with the rates that it would ideally give. `keep`
+    is a directory: policies that have finished are kept there until all have, so that an
+    interrupted call continues where it was.
 
-    Raises `DocumentError` for a bad scenario, policy, target or scale, `PlanError` for a policy that cannot plan it,
-    and `RunError` for a run that breaks. All are `CodedError`s.
+    Raises `DocumentError` for a bad scenario, policy, target or scale, `PlanError` for a policy
+    that cannot plan it, and `RunError` for a run that breaks. All are `CodedError`s.
     """
     prepared = prepare(scenario, policies)
     factor = Fraction(scale)
@@ -154,13 +170,20 @@ def simulate(
     )
 
 
-def prepare(scenario: ScenarioLike, policies: Iterable[str | PolicyChoice] | None = None) -> Scenario:
-    """Return the scenario that `scenario` stands for, with `policies` in place of its own unless they are None.
+def prepare(
+    scenario: ScenarioLike, policies: Iterable[str | PolicyChoice] | None = None
+) -> Scenario:
+    """Return the scenario that `scenario` stands for, with `policies` in place of its own unless
+    they are None.
 
     A document needs neither a name nor, if `policies` are given, policies. Raises `DocumentError`.
     """
     try:
-        choices = None if policies is None else tuple(dict.fromkeys(_choice(policy) for policy in policies))
+        choices = (
+            None
+            if policies is None
+            else tuple(dict.fromkeys(_choice(policy) for policy in policies))
+        )
     except PolicyChoiceError as error:
         raise DocumentError("policies", "", str(error), code=error.code) from None
     if isinstance(scenario, Mapping):
@@ -185,13 +208,17 @@ def compare(
 ) -> PolicyComparison:
     """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
 
-    `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that determines the
-    result, as JSON. `progress` is told of a stage whose parts are the iterations that the scenario asks for, and of
-    its phases, which include the writing of the results if these are `to_write`; `on_iteration` is told of each
-    iteration. Raises what the runners raise.
+    `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that
+    determines the result, as JSON. `progress` is told of a stage whose parts are the iterations
+    that the scenario asks for, and of its phases, which include the writing of the results if these
+    are `to_write`; `on_iteration` is told of each iteration. Raises what the runners raise.
     """
     progress.stage("measuring each job alone")
-    kept = None if keep is None else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
+    kept = (
+        None
+        if keep is None
+        else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
+    )
     alone_s = alone_iterations_s(scenario)
     turns = [
         _Turn(choice, label, run, run is ideal)
@@ -204,7 +231,9 @@ def compare(
     records = expected_records(scenario, alone_s)
     progress.expect(
         [
-            *chain.from_iterable(_phases(turn, scenario, target, records if kept else 0) for turn in due),
+            *chain.from_iterable(
+                _phases(turn, scenario, target, records if kept else 0) for turn in due
+            ),
             *(writing_phases(records * len(turns)) if to_write else ()),
         ]
     )
@@ -215,7 +244,12 @@ def compare(
         progress.doing(turn.label)
         progress.begin()
         try:
-            measured = turn.run(scenario, turn.label, turn.make, _Rounds(scenario, turn.label, progress, on_iteration))
+            measured = turn.run(
+                scenario,
+                turn.label,
+                turn.make,
+                _Rounds(scenario, turn.label, progress, on_iteration),
+            )
         except PlanError as error:
             raise PlanError(f"policy {turn.label}: {error}", error.job, code=error.code) from None
         if kept:
@@ -259,13 +293,15 @@ class _Turn:
 def _in_order(turns: Sequence[_Turn]) -> list[_Turn]:
     """Return the turns in an order that soon tells how long all will take.
 
-    One of each kind comes first, beginning with those whose time others tell least: searching policies, and those
-    whose runs are no execution of a plan. The rest is as the scenario has it.
+    One of each kind comes first, beginning with those whose time others tell least: searching
+    policies, and those whose runs are no execution of a plan. The rest is as the scenario has it.
     """
     leading: dict[tuple[bool, str], _Turn] = {}
     for turn in turns:
         leading.setdefault((turn.simulated_iterations > 0, turn.kind), turn)
-    first = [leading[key] for key in sorted(leading, key=lambda key: (not key[0], key[1] == PLANNED))]
+    first = [
+        leading[key] for key in sorted(leading, key=lambda key: (not key[0], key[1] == PLANNED))
+    ]
     return [*first, *(turn for turn in turns if turn not in first)]
 
 
@@ -274,7 +310,8 @@ def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -
     # On packets, all policies take about as long.
     search_like, run_like = "", PLANNED
     if target == FLUID:
-        # A search simulates iterations in the same engine, in which the run of a plan takes as long for each.
+        # A search simulates iterations in the same engine, in which the run of a plan takes as long
+        # for each.
         search_like, run_like = PLANNED, SEARCH if turn.kind == PLANNED else ""
     if searched := turn.simulated_iterations:
         yield Phase(SEARCH, SEARCH, searched, similar=search_like)
@@ -285,14 +322,19 @@ def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -
 
 
 class _Rounds:
-    """The iterations that jobs have finished under one policy, counted at most one round ahead of the slowest job.
+    """The iterations that jobs have finished under one policy, counted at most one round ahead of
+    the slowest job.
 
-    A job that is ahead of the others goes on until they have finished theirs, so the share that is counted is about
-    that of the run's time.
+    A job that is ahead of the others goes on until they have finished theirs, so the share that is
+    counted is about that of the run's time.
     """
 
     def __init__(
-        self, scenario: Scenario, label: str, progress: CommandProgress, on_iteration: OnIteration | None
+        self,
+        scenario: Scenario,
+        label: str,
+        progress: CommandProgress,
+        on_iteration: OnIteration | None,
     ) -> None:
         self._label = label
         self._progress = progress
@@ -378,16 +420,16 @@ class Estimate:
         minutes = self.duration_s / 60
         duration = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
         return (
-            f"about {self.packets:.2g} packets, {self.switch_packets:.2g} counted at each switch: about {duration} "
-            f"(at {self.switch_packets_per_s} a second; --scale makes them fewer)"
+            f"about {self.packets:.2g} packets, {self.switch_packets:.2g} counted at each switch:"
+            f" about {duration} (at {self.switch_packets_per_s} a second; --scale makes them fewer)"
         )
 
 
 def estimate(scenario: Scenario, target: str) -> Estimate:
     """Return the expected effort of `scenario` on packets under all of its policies.
 
-    It assumes that each job runs as fast as alone, and that jobs which wait for the slowest iterate until then. It
-    ignores losses. Raises `PlanError` for a job that cannot run.
+    It assumes that each job runs as fast as alone, and that jobs which wait for the slowest iterate
+    until then. It ignores losses. Raises `PlanError` for a job that cannot run.
     """
     from echelon.switches.targets import TARGETS
 
@@ -408,17 +450,23 @@ def estimate(scenario: Scenario, target: str) -> Estimate:
         packets += sent
         at_switches += sent * _switches(scenario, src, dst)
     policies = len(scenario.policies)
-    return Estimate(packets * policies, at_switches * policies, TARGETS[target].virtual_packets_per_s())
+    return Estimate(
+        packets * policies, at_switches * policies, TARGETS[target].virtual_packets_per_s()
+    )
 
 
 def _others(scenario: Scenario, length_s: Fraction) -> Iterator[tuple[str, str, Fraction, int]]:
-    """Yield source, destination, bits per second and packet length of traffic that belongs to no job."""
+    """Yield source, destination, bits per second and packet length of traffic that belongs to no
+    job.
+    """
     for traffic in scenario.background:
         yield traffic.src, traffic.dst, Fraction(traffic.rate_bps), traffic.packet_bytes
     for source in scenario.traffic:
         flows, pairs = source.flows, source.pairs
         if isinstance(flows, Schedule):
-            load_bps = Fraction(8 * flows.total_bytes) / max(length_s, Fraction(flows.duration_us, 10**6))
+            load_bps = Fraction(8 * flows.total_bytes) / max(
+                length_s, Fraction(flows.duration_us, 10**6)
+            )
         else:
             load_bps = Fraction(flows.load_bps)
         for src, dst in pairs:

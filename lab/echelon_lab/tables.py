@@ -27,7 +27,9 @@ class Table:
         """Return the table as Markdown, with its title above."""
         texts = ([text.replace("|", "\\|") for text in row] for row in self.texts())
         lines = [self.columns, ["---"] * len(self.columns), *texts]
-        return "\n".join([f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)])
+        return "\n".join(
+            [f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)]
+        )
 
     def texts(self) -> list[list[str]]:
         """Return the cells as people read them, row by row."""
@@ -39,7 +41,10 @@ class Table:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.columns)
         for row in self.rows:
-            writer.writerow("" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row)
+            writer.writerow(
+                "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell
+                for cell in row
+            )
         return out.getvalue()
 
     def write(self, directory: Path) -> Path:

@@ -35,7 +35,12 @@ SLOWDOWNS = st.dictionaries(
 )
 
 
-NEEDS = {"fair": "nothing", "fifo": "nothing", "crux": "job files", "echelon": "job files; hosts that delay help"}
+NEEDS = {
+    "fair": "nothing",
+    "fifo": "nothing",
+    "crux": "job files",
+    "echelon": "job files; hosts that delay help",
+}
 """What policies need; srpt does not say."""
 
 
@@ -45,9 +50,14 @@ def advise(*arguments: object) -> Result:
 
 @given(SLOWDOWNS)
 @settings(max_examples=examples(100))
-def test_the_advice_is_the_best_mean_then_the_best_worst_job_then_what_needs_least(found: dict[str, Any]) -> None:
+def test_the_advice_is_the_best_mean_then_the_best_worst_job_then_what_needs_least(
+    found: dict[str, Any],
+) -> None:
     exact, doubted = (
-        {name: {"slowdowns": dict(zip("ab", both[place], strict=True))} for name, both in found.items()}
+        {
+            name: {"slowdowns": dict(zip("ab", both[place], strict=True))}
+            for name, both in found.items()
+        }
         for place in (0, 1)
     )
     advice = ranked(exact, doubted, NEEDS)
@@ -71,7 +81,8 @@ def test_it_says_what_the_best_would_need() -> None:
     found = {"echelon": {"slowdowns": {"a": 1.0}}, "fair": {"slowdowns": {"a": 1.004}}}
     first, *_ = ranked(found, found, NEEDS).sentences()
     assert first.startswith(
-        "Take fair (needs nothing; echelon, 0.4% better in the mean, needs job files; hosts that delay help): an"
+        "Take fair (needs nothing; echelon, 0.4% better in the mean, needs job files; hosts that"
+        " delay help): an"
     )
 
 
@@ -97,7 +108,9 @@ def test_progress_counts_once_and_names_no_file_of_its_own(tmp_path: Path) -> No
         [*words, "--iterations", "1000"], stderr=subprocess.PIPE, text=True, env=environment
     ) as command:
         assert command.stderr is not None
-        line = next(line for line in command.stderr if "measuring fair" in line or "measuring varys" in line)
+        line = next(
+            line for line in command.stderr if "measuring fair" in line or "measuring varys" in line
+        )
         assert re.search(r"measuring (fair|varys)(, ±20 %)?, 0 of 4 runs", line)
         command.terminate()
         rest = command.stderr.read()
@@ -118,7 +131,9 @@ def test_ranges_of_hosts(text: str, names: list[str]) -> None:
     assert host_names(text) == names
 
 
-@pytest.mark.parametrize("text", ["h[3-1]", "h[1-3", "h[1-3/0]", "h[1-]", "h[1-9999999]", "h[1-2]x[1-2]"])
+@pytest.mark.parametrize(
+    "text", ["h[3-1]", "h[1-3", "h[1-3/0]", "h[1-]", "h[1-9999999]", "h[1-2]x[1-2]"]
+)
 def test_faulty_ranges_of_hosts(text: str) -> None:
     with pytest.raises(DocumentError, match=r"--hosts.*write h"):
         host_names(text)
@@ -145,10 +160,15 @@ def test_job_files_on_a_fabric(tmp_path: Path) -> None:
     end_s = 4 * max(alone_s.values())
     of = scenario.transport
     windows = Windows(of.packet_bytes, of.window_packets, of.initial_window_packets, ACK_BYTES)
-    run = simulate(scenario.jobs, scenario.fabric, make_policy("fair"), None, until=end_s, windows=windows)
+    run = simulate(
+        scenario.jobs, scenario.fabric, make_policy("fair"), None, until=end_s, windows=windows
+    )
     expected = []
     for name, job in run.jobs.items():
-        ends = [(float(one.start), None if one.finish is None else float(one.finish)) for one in job.iterations]
+        ends = [
+            (float(one.start), None if one.finish is None else float(one.finish))
+            for one in job.iterations
+        ]
         expected.append(mean_time_s(ends, float(end_s)) / float(alone_s[name]))
     [fair] = [one for one in said["policies"] if one["policy"] == "fair"]
     assert fair["mean"] == pytest.approx(sum(expected) / 2, rel=1e-6)

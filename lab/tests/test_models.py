@@ -16,7 +16,17 @@ from echelon.cli import app
 from echelon.model.documents import parse_document
 from echelon.model.jobs import build_job
 from echelon.model.jobs.spec import JobSpec
-from echelon_lab.models import GPUS, MODELS, Layer, Model, Training, Zero, find_model, traffic, transformer
+from echelon_lab.models import (
+    GPUS,
+    MODELS,
+    Layer,
+    Model,
+    Training,
+    Zero,
+    find_model,
+    traffic,
+    transformer,
+)
 
 PARAMETERS = {
     # Counted in the authors' checkpoints, or torchvision's.
@@ -42,8 +52,8 @@ PARAMETERS = {
     "densenet-161": 28_681_000,
 }
 FORWARD_GFLOP = {
-    # Twice the multiply-adds of the papers: He et al., table 1 (3.8 x 10^9 without the stride in 3x3); Simonyan and
-    # Zisserman (15.5); Huang et al. (7.8 for DenseNet-161).
+    # Twice the multiply-adds of the papers: He et al., table 1 (3.8 x 10^9 without the stride in
+    # 3x3); Simonyan and Zisserman (15.5); Huang et al. (7.8 for DenseNet-161).
     "resnet-50": 8.2,
     "vgg-16": 31.0,
     "densenet-161": 15.5,
@@ -70,7 +80,9 @@ def test_operations_are_the_published_ones(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name.startswith(("gpt", "llama-"))])
 def test_a_transformer_needs_about_two_operations_per_parameter_and_token(name: str) -> None:
-    """Kaplan et al., arXiv:2001.08361, equation 2.2: 2 N, and 2 layers x tokens x width for attention."""
+    """Kaplan et al., arXiv:2001.08361, equation 2.2: 2 N, and 2 layers x tokens x width for
+    attention.
+    """
     model = find_model(name)
     tokens = model.layers[-1].output
     width = model.layers[1].output // tokens
@@ -94,25 +106,31 @@ def test_stages_are_all_layers_in_order_and_about_equal(name: str, count: int) -
     assert tuple(layer for stage in stages for layer in stage) == model.layers
     largest = max(layer.forward_flops for layer in model.layers)
     for stage in stages:
-        assert abs(sum(layer.forward_flops for layer in stage) - model.forward_flops / count) <= 2 * largest
+        assert (
+            abs(sum(layer.forward_flops for layer in stage) - model.forward_flops / count)
+            <= 2 * largest
+        )
 
 
 class TestAicb:
-    """Bytes of one GPU in one iteration, against the lists in `aliyun/aicb`, workload/physical/model_workload."""
+    """Bytes of one GPU in one iteration, against the lists in `aliyun/aicb`,
+    workload/physical/model_workload.
+    """
 
     def test_llama_7b_with_zero_3(self) -> None:
-        """L7B-D1-C02_Llama7B_zero3_mbs1.csv, 128 GPUs: 291 gathers forward and as many backward, 7 scatters. (Besides
-        these, 0.5 MB of norms are gathered in the optimiser's step.)"""
+        """L7B-D1-C02_Llama7B_zero3_mbs1.csv, 128 GPUs: 291 gathers forward and as many backward, 7
+        scatters. (Besides these, 0.5 MB of norms are gathered in the optimiser's step.)"""
         (ours,) = traffic(Training(find_model("llama-7b"), GPUS["A100"], data=128, zero=3))
         assert ours.data_all_gather == 2 * 13_476_831_232
         assert ours.data_reduce_scatter == 11_866_161_152 + 1_610_670_080
         assert (ours.tensor_all_reduce, ours.pipeline_send, ours.data_all_reduce) == (0, 0, 0)
 
     def test_gpt_13b_with_tensor_parallelism(self) -> None:
-        """G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv: 81 all-reduces of 20,971,520 B forward, 81 backward; gradients
-        of 6,422,958,080 B scattered, parameters of 3,211,479,040 B gathered.
+        """G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv: 81 all-reduces of 20,971,520 B forward, 81
+        backward; gradients of 6,422,958,080 B scattered, parameters of 3,211,479,040 B gathered.
 
-        AICB has no position embedding, and pads the vocabulary to a multiple of 1024: together 0.06 %.
+        AICB has no position embedding, and pads the vocabulary to a multiple of 1024: together 0.06
+        %.
         """
         model = find_model("gpt-13b")
         (ours,) = traffic(Training(model, GPUS["A100"], data=16, tensor=8, micro_batches=1, zero=1))
@@ -123,17 +141,26 @@ class TestAicb:
     def test_llama_65b_with_tensor_and_pipeline_parallelism(self) -> None:
         """L65B-M1-C05_Llama65B_megatron_tp2_pp8_mbs1.csv: 8 micro-batches, sends of 33,554,432 B.
 
-        AICB lists all 80 layers, and the embedding, in *each* of the 8 stages: 160 all-reduces a micro-batch forward,
-        of 33,554,432 B, where a stage of 10 layers has 20. So an eighth of its list is what a GPU sends, and the
-        embedding's is only on the first stage. The list has no step of the optimiser.
+        AICB lists all 80 layers, and the embedding, in *each* of the 8 stages: 160 all-reduces a
+        micro-batch forward, of 33,554,432 B, where a stage of 10 layers has 20. So an eighth of its
+        list is what a GPU sends, and the embedding's is only on the first stage. The list has no
+        step of the optimiser.
         """
         listed = 2 * 42_949_672_960
-        stages = traffic(Training(find_model("llama-65b"), GPUS["A100"], data=8, tensor=2, pipeline=8, micro_batches=8))
+        stages = traffic(
+            Training(
+                find_model("llama-65b"), GPUS["A100"], data=8, tensor=2, pipeline=8, micro_batches=8
+            )
+        )
         embedding = 2 * 268_435_456
         assert sum(of.tensor_all_reduce for of in stages) - embedding == listed
-        assert [of.tensor_all_reduce for of in stages[1:]] == pytest.approx([listed / 8] * 7, rel=0.05)
+        assert [of.tensor_all_reduce for of in stages[1:]] == pytest.approx(
+            [listed / 8] * 7, rel=0.05
+        )
         assert stages[0].tensor_all_reduce - embedding == pytest.approx(listed / 8, rel=0.05)
-        assert [of.pipeline_send for of in stages] == [268_435_456] + [2 * 268_435_456] * 6 + [268_435_456]
+        assert [of.pipeline_send for of in stages] == [268_435_456] + [2 * 268_435_456] * 6 + [
+            268_435_456
+        ]
 
 
 def test_the_ring_of_a_tensor_group_takes_time() -> None:
@@ -147,9 +174,15 @@ def test_the_ring_of_a_tensor_group_takes_time() -> None:
     assert again.local_s([layer], 8, backward=True) == 2 * training.local_s([layer], 8)
 
 
-@pytest.mark.parametrize(("hidden", "layers", "vocabulary"), [(2304, 24, 51200), (12288, 80, 51200)])
-def test_operations_of_a_gpt_are_equation_3_of_megatron_lm(hidden: int, layers: int, vocabulary: int) -> None:
-    """96 s l h^2 (1 + s / 6h + V / 16lh) a sequence, with all but the output layer computed twice forward."""
+@pytest.mark.parametrize(
+    ("hidden", "layers", "vocabulary"), [(2304, 24, 51200), (12288, 80, 51200)]
+)
+def test_operations_of_a_gpt_are_equation_3_of_megatron_lm(
+    hidden: int, layers: int, vocabulary: int
+) -> None:
+    """96 s l h^2 (1 + s / 6h + V / 16lh) a sequence, with all but the output layer computed twice
+    forward.
+    """
     s = 2048
     made = tuple(transformer(layers, hidden, 24, vocabulary, s, positions=s))
     head = made[-1].forward_flops
@@ -161,7 +194,9 @@ def test_operations_of_a_gpt_are_equation_3_of_megatron_lm(hidden: int, layers: 
 
 @pytest.mark.parametrize(("ways", "factor"), EQUATIONS.items())
 def test_what_a_layer_keeps_is_korthikantis(ways: tuple[bool, bool], factor: str) -> None:
-    """Equations 1 to 4 of V. Korthikanti et al., arXiv:2205.05198, with s = 2048, h = 12288, a = 96 and t = 8."""
+    """Equations 1 to 4 of V. Korthikanti et al., arXiv:2205.05198, with s = 2048, h = 12288, a = 96
+    and t = 8.
+    """
     parallel, flash = ways
     s, h, a, t, b = 2048, 12288, 96, 8, 3
     keys: dict[str, Any] = {"sequence_parallel": parallel, "flash": flash, "micro_batch_samples": b}
@@ -179,16 +214,20 @@ def test_what_a_layer_keeps_is_korthikantis(ways: tuple[bool, bool], factor: str
 def test_the_state_of_a_model_is_that_of_the_zero_paper(zero: Zero, gigabytes: float) -> None:
     """Figure 1 of S. Rajbhandari et al., arXiv:1910.02054: 7.5 billion parameters on 64 GPUs."""
     model = Model("7.5B", "", (Layer("all", 75 * 10**8, 1, 1),), "a sequence")
-    assert float(Training(model, GPUS["V100"], data=64, zero=zero).state_bytes) / 1e9 == pytest.approx(
-        gigabytes, abs=0.05
-    )
+    assert float(
+        Training(model, GPUS["V100"], data=64, zero=zero).state_bytes
+    ) / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
 def test_experts_are_sharded_over_the_replicas_that_have_them() -> None:
-    """Eight groups of 8 of the 64 replicas have the same experts: ZeRO-1 divides 12 of 16 bytes by 8, or by 64."""
+    """Eight groups of 8 of the 64 replicas have the same experts: ZeRO-1 divides 12 of 16 bytes by
+    8, or by 64.
+    """
     training = Training(find_model("mixtral-8x7b"), GPUS["H100"], data=64, expert=8, zero=1)
     experts = 32 * 8 * 3 * 4096 * 14336
-    assert training.state_bytes == (46_702_792_704 - experts) * (4 + Fraction(12, 64)) + experts // 8 * Fraction(11, 2)
+    assert training.state_bytes == (46_702_792_704 - experts) * (
+        4 + Fraction(12, 64)
+    ) + experts // 8 * Fraction(11, 2)
 
 
 def test_flash_attention_skips_what_is_not_seen_and_recomputes_nothing() -> None:
@@ -200,33 +239,42 @@ def test_flash_attention_skips_what_is_not_seen_and_recomputes_nothing() -> None
     flash = replace(plain, flash=True)
     assert plain.forward_s(layer) - flash.forward_s(layer) == core_s / 2 + scores_s
     assert (
-        flash.backward_s(layer) == replace(flash, recompute="selective").backward_s(layer) == 2 * flash.forward_s(layer)
+        flash.backward_s(layer)
+        == replace(flash, recompute="selective").backward_s(layer)
+        == 2 * flash.forward_s(layer)
     )
     again = replace(plain, recompute="selective")
     assert again.backward_s(layer) == 2 * plain.forward_s(layer) + core_s + scores_s
     assert replace(plain, recompute="full").backward_s(layer) == 3 * plain.forward_s(layer)
     bert = Training(find_model("bert-large"), GPUS["A100"])
-    assert bert.forward_s(bert.model.layers) - replace(bert, flash=False).forward_s(bert.model.layers) == -Fraction(
-        2 * 24 * 5 * 16 * 512**2, 2039 * 10**9
-    )
+    assert bert.forward_s(bert.model.layers) - replace(bert, flash=False).forward_s(
+        bert.model.layers
+    ) == -Fraction(2 * 24 * 5 * 16 * 512**2, 2039 * 10**9)
 
 
 def test_bytes_of_a_context_and_of_experts() -> None:
-    """Llama 3 has 8 heads of 128 for keys and as many for values; Mixtral sends a token to 2 experts."""
+    """Llama 3 has 8 heads of 128 for keys and as many for values; Mixtral sends a token to 2
+    experts.
+    """
     llama = Training(find_model("llama3-405b"), GPUS["H100"], tensor=8, context=4, micro_batches=3)
     (ours,) = traffic(llama)
     gathered = 3 * 126 * 2 * 8192 * 2 * 1024 // 8
     assert (ours.context_all_gather, ours.context_reduce_scatter) == (2 * gathered, gathered)
-    mixtral = Training(find_model("mixtral-8x7b"), GPUS["H100"], data=8, expert=8, tensor=2, micro_batches=3)
+    mixtral = Training(
+        find_model("mixtral-8x7b"), GPUS["H100"], data=8, expert=8, tensor=2, micro_batches=3
+    )
     (ours,) = traffic(mixtral)
     assert ours.expert_all_to_all == 3 * 32 * 4 * 2 * 4096 * 2 * 4096 // 2
     experts = 32 * 8 * 3 * 4096 * 14336
-    assert mixtral.parameters(mixtral.model.layers) == (46_702_792_704 - experts) // 2 + experts // 16
+    assert (
+        mixtral.parameters(mixtral.model.layers) == (46_702_792_704 - experts) // 2 + experts // 16
+    )
 
 
 def test_sends_of_interleaved_stages() -> None:
-    """Narayanan et al., SC '21, section 2.2.2: v times those of one stage, but for both ends of the model; and section
-    4.2.2 of Korthikanti et al.: ranks of a tensor group send their part with sequence parallelism."""
+    """Narayanan et al., SC '21, section 2.2.2: v times those of one stage, but for both ends of the
+    model; and section 4.2.2 of Korthikanti et al.: ranks of a tensor group send their part with
+    sequence parallelism."""
     plain = Training(find_model("gpt-175b"), GPUS["A100"], tensor=8, pipeline=4, micro_batches=8)
     chunked = replace(plain, chunks=3, sequence_parallel=True)
     size = 8 * 2048 * 12288 * 2
@@ -241,11 +289,27 @@ COMMANDS = {
     "zero3": ("gpt2-small --gpus 32 --zero 3", "fsdp", 4),
     "pipeline": ("bert-large --gpus 32 --parallel tp=8,pp=4 --micro-batches 8", "pipeline", 4),
     "zero2": ("gpt-6.7b --gpus 32 --parallel tp=2 --zero 2 --global-batch 32", "fsdp", 4),
-    "stages": ("gpt-6.7b --gpus 32 --parallel tp=8,pp=2 --interleave 2 --recompute full --zero 2", "mesh", 4),
-    "context": ("llama3-8b --gpus 64 --parallel tp=4,cp=4,pp=2 --sequence-parallel --gpu H200", "mesh", 8),
+    "stages": (
+        "gpt-6.7b --gpus 32 --parallel tp=8,pp=2 --interleave 2 --recompute full --zero 2",
+        "mesh",
+        4,
+    ),
+    "context": (
+        "llama3-8b --gpus 64 --parallel tp=4,cp=4,pp=2 --sequence-parallel --gpu H200",
+        "mesh",
+        8,
+    ),
     "experts": ("mixtral-8x7b --gpus 64 --parallel tp=4,ep=8 --zero 1 --gpu B200", "mesh", 8),
-    "one host of experts": ("mixtral-8x7b --gpus 32 --parallel ep=8 --gpu MI300X --no-overlap", "mesh", 4),
-    "own": ("llama-13b --gpus 16 --gpu peak=275,local=300,memory=1200 --efficiency 70% --no-flash", "data", 2),
+    "one host of experts": (
+        "mixtral-8x7b --gpus 32 --parallel ep=8 --gpu MI300X --no-overlap",
+        "mesh",
+        4,
+    ),
+    "own": (
+        "llama-13b --gpus 16 --gpu peak=275,local=300,memory=1200 --efficiency 70% --no-flash",
+        "data",
+        2,
+    ),
     "thesis": ("vgg-16 --gpus 4 --gpus-per-host 1 --micro-batch-size 32", "data", 4),
 }
 
@@ -264,7 +328,9 @@ def test_the_printed_file_is_a_job_that_runs(case: str) -> None:
     spec = parse_document(JobSpec, yaml.safe_load(text), "printed")
     assert spec.parallelism == paradigm
     assert len(spec.workers) == hosts
-    fabric = echelon.fabrics.leaf_spine(leaves=2, spines=2, hosts_per_leaf=hosts // 2, rate_bps=400 * 10**9)
+    fabric = echelon.fabrics.leaf_spine(
+        leaves=2, spines=2, hosts_per_leaf=hosts // 2, rate_bps=400 * 10**9
+    )
     compared = echelon.simulate({"fabric": fabric, "jobs": [spec]}, ["echelon"])
     computed_s: dict[str, Fraction] = {}
     for unit in build_job(spec).computes:
@@ -273,11 +339,18 @@ def test_the_printed_file_is_a_job_that_runs(case: str) -> None:
 
 
 def test_a_3d_job_computes_and_sends_what_the_formulas_say() -> None:
-    """Pipelines of 2 stages on 4 hosts of each stage, 16 micro-batches: 2 x 16 sends a host of a boundary, with the
-    activations of 8 GPUs; each of the 4 hosts of a stage sends 2 x 3/4 of the gradients of a stage in FP32."""
+    """Pipelines of 2 stages on 4 hosts of each stage, 16 micro-batches: 2 x 16 sends a host of a
+    boundary, with the activations of 8 GPUs; each of the 4 hosts of a stage sends 2 x 3/4 of the
+    gradients of a stage in FP32."""
     gpu = GPUS["A100"]
     assert gpu.efficiency is not None
-    keys: dict[str, Any] = {"data": 8, "tensor": 4, "pipeline": 2, "micro_batches": 16, "efficiency": gpu.efficiency}
+    keys: dict[str, Any] = {
+        "data": 8,
+        "tensor": 4,
+        "pipeline": 2,
+        "micro_batches": 16,
+        "efficiency": gpu.efficiency,
+    }
     training = Training(find_model("llama-7b"), gpu, **keys)
     job = build_job(parse_document(JobSpec, yaml.safe_load(printed(COMMANDS["3d"][0])), "printed"))
     first = {f"h{n}" for n in range(1, 5)}
@@ -287,7 +360,9 @@ def test_a_3d_job_computes_and_sends_what_the_formulas_say() -> None:
     for stage, layers in enumerate(training.stages):
         hosts = {f"h{n}" for n in range(4 * stage + 1, 4 * stage + 5)}
         sums = sum(flow.size_bytes for flow in job.flows if flow.src in hosts and flow.dst in hosts)
-        assert sums == pytest.approx(4 * Fraction(3, 2) * 4 * sum(layer.parameters for layer in layers), rel=1e-6)
+        assert sums == pytest.approx(
+            4 * Fraction(3, 2) * 4 * sum(layer.parameters for layer in layers), rel=1e-6
+        )
     for host in job.workers:
         computed = sum(unit.duration_s for unit in job.computes if unit.worker == host)
         layers = training.stages[0 if int(host[1:]) <= 4 else 1]
@@ -300,8 +375,9 @@ def sent_bytes(arguments: str) -> int:
 
 
 def test_bytes_between_hosts_that_share_experts() -> None:
-    """2 replicas of 4 hosts with 8 groups of experts. An all-to-all moves 3/4 of what a host has: 8 GPUs with half a
-    sequence each of 4096 tokens, for 2 experts, 2 times in each pass. Experts are summed by 2 hosts, all else by 8.
+    """2 replicas of 4 hosts with 8 groups of experts. An all-to-all moves 3/4 of what a host has: 8
+    GPUs with half a sequence each of 4096 tokens, for 2 experts, 2 times in each pass. Experts are
+    summed by 2 hosts, all else by 8.
     """
     tokens = 8 * 2 * 2 * 4096 * 4096 // 4
     experts = 32 * 8 * 3 * 4096 * 14336
@@ -314,25 +390,34 @@ def test_bytes_between_hosts_that_share_experts() -> None:
 
 
 def test_bytes_between_hosts_of_a_context() -> None:
-    """2 stages of 2 replicas of 2 hosts. Each host sends half of all keys and values of a layer: forward, backward, and
-    their gradients. Its 8 GPUs send a quarter of a quarter of the activations. 4 hosts sum a stage."""
+    """2 stages of 2 replicas of 2 hosts. Each host sends half of all keys and values of a layer:
+    forward, backward, and their gradients. Its 8 GPUs send a quarter of a quarter of the
+    activations. 4 hosts sum a stage."""
     micro_batches = 8
     exchanged = 8 // 2 * 3 * 32 * micro_batches * 2 * 8192 * 2 * 1024 // 2
     crossing = 2 * 4 * micro_batches * 8 * 2 * 8192 * 4096 // 16
     summed = 2 * 3 * 4 * 8_030_261_248
-    assert sent_bytes(COMMANDS["context"][0]) == pytest.approx(exchanged + crossing + summed, rel=1e-6)
+    assert sent_bytes(COMMANDS["context"][0]) == pytest.approx(
+        exchanged + crossing + summed, rel=1e-6
+    )
 
 
 def test_bytes_of_zero_2_with_and_without_a_pipeline() -> None:
-    """Without, each of 2 micro-batches is scattered in 16 bits (ZeRO); with one, FP32 adds up (torchtitan)."""
+    """Without, each of 2 micro-batches is scattered in 16 bits (ZeRO); with one, FP32 adds up
+    (torchtitan).
+    """
     parameters = find_model("gpt-6.7b").parameters
     assert sent_bytes(COMMANDS["zero2"][0]) == pytest.approx(3 * (2 * 2 + 2) * parameters, rel=1e-6)
     crossing = 3 * 2 * 2 * 8 * 8 * 2 * 2048 * 4096
-    assert sent_bytes(COMMANDS["stages"][0]) == pytest.approx((4 + 2) * parameters + crossing, rel=1e-6)
+    assert sent_bytes(COMMANDS["stages"][0]) == pytest.approx(
+        (4 + 2) * parameters + crossing, rel=1e-6
+    )
 
 
 def test_micro_batches_follow_from_the_global_batch() -> None:
-    text = printed("gpt-6.7b --gpus 64 --parallel dp=4,tp=8,pp=2 --global-batch 64 --micro-batch-size 2")
+    text = printed(
+        "gpt-6.7b --gpus 64 --parallel dp=4,tp=8,pp=2 --global-batch 64 --micro-batch-size 2"
+    )
     assert yaml.safe_load(text)["mesh"]["micro_batches"] == 8
     assert "of an iteration: 64." in " ".join(text.split())
 
@@ -345,7 +430,10 @@ def test_micro_batches_follow_from_the_global_batch() -> None:
             "2 stages with 1 micro-batch leave GPUs idle for 50%",
         ),
         ("gpt-6.7b --gpus 64 --parallel tp=8,pp=4 --interleave 2", None),
-        ("gpt-6.7b --gpus 64 --parallel tp=8,pp=4 --interleave 2 --micro-batches 4", "8 stages with 4 micro-batches"),
+        (
+            "gpt-6.7b --gpus 64 --parallel tp=8,pp=4 --interleave 2 --micro-batches 4",
+            "8 stages with 4 micro-batches",
+        ),
         (
             "gpt-175b --gpus 64 --parallel tp=8,pp=2",
             "175 GB of each GPU, which has 80 GB (give a higher tp, pp or --zero).",
@@ -416,8 +504,26 @@ def test_from_a_model_to_a_table_of_policies(tmp_path: Path) -> None:
         "scenario: mine\nfabric: leaf_spine.yaml\njobs: [llama.yaml]\npolicies: [fair, echelon]\n"
     )
     commands = [
-        ["fabric", "leaf-spine", "--leaves", "2", "--spines", "2", "--hosts-per-leaf", "4", "--rate", "100 Gbit/s"],
-        ["run", str(tmp_path / "scenario.yaml"), "--target", "fluid", "--out", str(tmp_path / "out")],
+        [
+            "fabric",
+            "leaf-spine",
+            "--leaves",
+            "2",
+            "--spines",
+            "2",
+            "--hosts-per-leaf",
+            "4",
+            "--rate",
+            "100 Gbit/s",
+        ],
+        [
+            "run",
+            str(tmp_path / "scenario.yaml"),
+            "--target",
+            "fluid",
+            "--out",
+            str(tmp_path / "out"),
+        ],
     ]
     made = CliRunner().invoke(app, [*commands[0], "-o", str(tmp_path / "leaf_spine.yaml")])
     assert made.exit_code == 0, made.output

@@ -1,4 +1,6 @@
-"""Aggregation packets and entries for tests (`docs/aggregation-protocol.md`): worker i is host i + 1 at that port."""
+"""Aggregation packets and entries for tests (`docs/aggregation-protocol.md`): worker i is host i +
+1 at that port.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ PORT = NUMBERS["AGGREGATION_UDP_PORT"]
 CONTRIBUTION, RESULT, REQUEST, ANSWER = (
     NUMBERS[f"AGGREGATION_{name}"] for name in ("CONTRIBUTION", "RESULT", "REQUEST", "ANSWER")
 )
-OVERFLOW, MARKED, AGAIN, EMPTY = (NUMBERS[f"AGGREGATION_{name}"] for name in ("OVERFLOW", "MARKED", "AGAIN", "EMPTY"))
+OVERFLOW, MARKED, AGAIN, EMPTY = (
+    NUMBERS[f"AGGREGATION_{name}"] for name in ("OVERFLOW", "MARKED", "AGAIN", "EMPTY")
+)
 OWN, FIRST, DEADLINE = (NUMBERS[f"TAKE_{name}"] for name in ("OWN", "FIRST", "DEADLINE"))
 VALUES = constants(architecture())["VALUE_BYTES"] // 4
 _AT = 14 + 20 + 8 + 20
@@ -51,7 +55,13 @@ class Block:
     def __bytes__(self) -> bytes:
         flags = self.flags | EMPTY * (self.values is None)
         head = bytes([self.version << 4 | self.kind, flags])
-        numbers = [(self.session, 2), (self.tree, 2), (self.exponent, 1), (self.next_exponent, 1), (self.block, 4)]
+        numbers = [
+            (self.session, 2),
+            (self.tree, 2),
+            (self.exponent, 1),
+            (self.next_exponent, 1),
+            (self.block, 4),
+        ]
         numbers += [(self.workers, 4), *((value % 2**32, 4) for value in self.values or ())]
         return head + b"".join(number.to_bytes(size, "big") for number, size in numbers)
 
@@ -59,7 +69,9 @@ class Block:
 def block_of(frame: bytes) -> Block:
     """Return what a frame has behind the shim."""
     data = frame[_AT:]
-    values = tuple(int.from_bytes(data[at : at + 4], "big", signed=True) for at in range(16, len(data), 4))
+    values = tuple(
+        int.from_bytes(data[at : at + 4], "big", signed=True) for at in range(16, len(data), 4)
+    )
     return Block(
         int.from_bytes(data[4:6], "big"),
         int.from_bytes(data[8:12], "big"),
@@ -75,10 +87,20 @@ def block_of(frame: bytes) -> Block:
 
 
 def packet(
-    block: Block, worker: int, *, fallback: int = 0, ecn: int = frames.ECT0, job: int = 0, flow: int = 0
+    block: Block,
+    worker: int,
+    *,
+    fallback: int = 0,
+    ecn: int = frames.ECT0,
+    job: int = 0,
+    flow: int = 0,
 ) -> Packet:
-    """Return the packet that a worker sends to the fallback, which is on the host of worker `fallback`."""
-    head = frames.ipv4(worker + 1, fallback + 1, ecn=ecn) / UDP(sport=WORKER_PORT + worker, dport=PORT, chksum=0)
+    """Return the packet that a worker sends to the fallback, which is on the host of worker
+    `fallback`.
+    """
+    head = frames.ipv4(worker + 1, fallback + 1, ecn=ecn) / UDP(
+        sport=WORKER_PORT + worker, dport=PORT, chksum=0
+    )
     return head / frames.Shim(epoch=1, job=job, flow=flow) / Raw(bytes(block))
 
 
@@ -90,7 +112,9 @@ def from_above(block: Block) -> Packet:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree at the switch: `workers` are at their ports, the parent, unless it is the root, at port 4."""
+    """A tree at the switch: `workers` are at their ports, the parent, unless it is the root, at
+    port 4.
+    """
 
     number: int
     workers: Sequence[int]
@@ -165,7 +189,9 @@ class Tree:
             member = {"tree": self.number, "port": worker + 1}
             found.append(entry("aggregation_member", member, action, workers_behind=1 << worker))
         if not self.is_root:
-            found.append(entry("aggregation_member", {"tree": self.number, "port": 4}, "from_parent"))
+            found.append(
+                entry("aggregation_member", {"tree": self.number, "port": 4}, "from_parent")
+            )
         return found
 
 

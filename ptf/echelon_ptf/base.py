@@ -1,4 +1,6 @@
-"""The base of every test of the data plane: a switch that runs the program and forwards between four hosts."""
+"""The base of every test of the data plane: a switch that runs the program and forwards between
+four hosts.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from echelon_ptf.tofino import TnaForm, TofinoController
 PORTS = (1, 2, 3, 4)
 """Host n is at port n. Tests send at 1 and look at 2 unless they say otherwise."""
 _NOBODY, _NOWHERE = 99, 0
-"""A host that no test knows, at port 0: v1model sends packets there for which the program chose no port."""
+"""A host that no test knows, at port 0: v1model sends packets there for which the program chose no
+port.
+"""
 SENDER, RECEIVER = 1, 2
 ASIDE = 4
 """The port of packets that a test does not look at. It is never slowed."""
@@ -50,8 +54,8 @@ _NUMBERS = constants()
 DROPPED = "EchelonIngress.dropped"
 START, FINISH = _NUMBERS["EVENT_START"], _NUMBERS["EVENT_FINISH"]
 
-# Identifiers that no test of this run had before: not every target lets P4Runtime clear registers, so each test takes
-# its own.
+# Identifiers that no test of this run had before: not every target lets P4Runtime clear registers,
+# so each test takes its own.
 _jobs = itertools.count(1)
 _flows = itertools.count(1)
 _echelonflows = itertools.count(1)
@@ -62,7 +66,9 @@ _groups = itertools.count(1)
 
 @cache
 def _switch() -> Controller | TofinoController | TargetError:
-    """Return the connection that all tests share, with the entries that every test needs; or why there is none."""
+    """Return the connection that all tests share, with the entries that every test needs; or why
+    there is none.
+    """
     try:
         return _connect()
     except TargetError as error:
@@ -94,15 +100,20 @@ def architecture() -> str:
 
 
 def _over_p4runtime(installed: P4Program) -> Controller:
-    controller = Controller(test_param_get("switch")["address"], test_param_get("device_id"), installed)
+    controller = Controller(
+        test_param_get("switch")["address"], test_param_get("device_id"), installed
+    )
     controller.connect(installed.binary.read_bytes())
     return controller
 
 
 def _over_bf_runtime(installed: P4Program) -> TofinoController:
     entries.take_form(TnaForm())
-    controller = TofinoController(test_param_get("switch")["address"], (_NOWHERE, *PORTS), installed)
-    # A test that says nothing of hold times sends its packets one by one: none waits when the next one comes.
+    controller = TofinoController(
+        test_param_get("switch")["address"], (_NOWHERE, *PORTS), installed
+    )
+    # A test that says nothing of hold times sends its packets one by one: none waits when the next
+    # one comes.
     holds = PORTS if controller.has_table("promotion_hold") else ()
     controller.connect(*(entries.promotion_hold(port, 0, 0) for port in holds))
     return controller
@@ -139,7 +150,9 @@ class Flow:
 
 
 def skipped_on(**reasons: str) -> Callable[[type[T]], type[T]]:
-    """Return a decorator of a test that does not hold on the architectures named, each with the reason."""
+    """Return a decorator of a test that does not hold on the architectures named, each with the
+    reason.
+    """
 
     def decorate(test: type[T]) -> type[T]:
         test.differs = reasons
@@ -183,7 +196,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         # A digest of the test before may still be on its way.
         self.switch.forget_events(before_flow=self.new_flow())
 
-    # -- on the switch, for the time of the test ---------------------------------------------------------------------
+    # -- on the switch, for the time of the test ---------------------------------------------------
 
     def install(self, *wanted: TableEntry) -> None:
         self.switch.insert(*wanted)
@@ -228,19 +241,26 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return number
 
     def rerank(self, flow: Flow, rank: Rank, port: int = RECEIVER) -> None:
-        """Rank `flow` by `rank` from its next packet on, on its way by `port`; packets that were sent keep their
-        rank."""
+        """Rank `flow` by `rank` from its next packet on, on its way by `port`; packets that were
+        sent keep their rank."""
         self.settle()
         self.switch.modify(entries.flow(flow.flow, rank, port, port))
 
     def deadline_flow(
-        self, profile: int, offset_us: int = 0, *, echelonflow: int | None = None, job: int | None = None
+        self,
+        profile: int,
+        offset_us: int = 0,
+        *,
+        echelonflow: int | None = None,
+        job: int | None = None,
     ) -> Flow:
-        """Install a new flow ranked by deadline, of a new EchelonFlow unless `echelonflow` is given."""
+        """Install a new flow ranked by deadline, of a new EchelonFlow unless `echelonflow` is
+        given.
+        """
         echelonflow = self.new_echelonflow() if echelonflow is None else echelonflow
         return self.shim_flow(Deadline(echelonflow, profile, offset_us), job=job)
 
-    # -- packets -----------------------------------------------------------------------------------------------------
+    # -- packets -----------------------------------------------------------------------------------
 
     def send(self, frame: Packet | bytes, port: int = SENDER) -> None:
         send_packet(self, port, frame)
@@ -262,7 +282,9 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return frames.queue_of(self.carry(frame, port))
 
     def expect(self, frame: Packet, expected: Packet, port: int = RECEIVER) -> None:
-        """Send `frame`, and check that exactly `expected` leaves by `port`, and nothing elsewhere."""
+        """Send `frame`, and check that exactly `expected` leaves by `port`, and nothing
+        elsewhere.
+        """
         self.send(frame)
         verify_packet(self, expected, port, timeout=TIMEOUT_S)
         self.expect_silence()
@@ -270,14 +292,17 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
     def expect_silence(self) -> None:
         """Check that all packets that left were taken.
 
-        It need not wait: it sends a packet to every port, and packets that were on their way arrive before that one.
+        It need not wait: it sends a packet to every port, and packets that were on their way arrive
+        before that one.
         """
         for host in PORTS:
             self._mark(host, host)
         self._mark(_NOBODY, _NOWHERE)
 
     def settle(self) -> None:
-        """Wait until every packet that was sent is past ingress, so that later writes do not affect it."""
+        """Wait until every packet that was sent is past ingress, so that later writes do not affect
+        it.
+        """
         self._mark(ASIDE, ASIDE)
 
     def _mark(self, host: int, port: int) -> None:
@@ -288,35 +313,49 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         self.assertEqual(found, expected, f"left by port {port}, unexpected: {found.hex()}")
 
     def expect_dropped(self, frame: Packet | bytes, reason: int, port: int = SENDER) -> None:
-        """Send `frame`, which must be dropped and counted under `reason` (DROP_* of constants.h) alone."""
+        """Send `frame`, which must be dropped and counted under `reason` (DROP_* of constants.h)
+        alone.
+        """
         reasons = range(_NUMBERS["DROP_REASONS"])
         before = [self.switch.counter(DROPPED, index) for index in reasons]
         self.send(frame, port)
         expected = [count.packets + (index == reason) for index, count in enumerate(before)]
-        self.await_equal(expected, lambda: [self.switch.counter(DROPPED, index).packets for index in reasons])
+        self.await_equal(
+            expected, lambda: [self.switch.counter(DROPPED, index).packets for index in reasons]
+        )
         after = self.switch.counter(DROPPED, reason)
         self.assertEqual(after.bytes - before[reason].bytes, len(frame), "bytes counted")
         self.expect_silence()
 
     def await_equal(self, expected: object, observed: Callable[[], object]) -> None:
-        """Wait for `observed` to become `expected`: counters may be read while a packet is still on its way."""
+        """Wait for `observed` to become `expected`: counters may be read while a packet is still on
+        its way.
+        """
         if not poll(lambda: observed() == expected):
             self.assertEqual(expected, observed())
 
     def assert_us(self, found: int, expected: int) -> None:
         """Check a difference of times that the switch told, to what its clock can tell."""
-        self.assertLessEqual(abs(found - expected), self.switch.time_error_us, f"{found} us, not {expected}")
+        self.assertLessEqual(
+            abs(found - expected), self.switch.time_error_us, f"{found} us, not {expected}"
+        )
 
-    # -- digests -----------------------------------------------------------------------------------------------------
+    # -- digests -----------------------------------------------------------------------------------
 
     def next_event(self, flow: Flow | int) -> FlowEvent:
         """Return the oldest digest that was not taken yet; it must be of `flow`."""
         found = self.switch.next_event()
-        self.assertEqual(found.flow, flow.flow if isinstance(flow, Flow) else flow, f"digest of another flow: {found}")
+        self.assertEqual(
+            found.flow,
+            flow.flow if isinstance(flow, Flow) else flow,
+            f"digest of another flow: {found}",
+        )
         return found
 
     def start(self, flow: Flow, epoch: int = 1) -> FlowEvent:
-        """Send the first packet of `flow` in an iteration, see it through, and return its digest."""
+        """Send the first packet of `flow` in an iteration, see it through, and return its
+        digest.
+        """
         self.carry(flow.packet(epoch))
         event = self.next_event(flow)
         self.assertEqual((event.event, event.epoch), (START, epoch))
@@ -326,17 +365,23 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         """Check that all digests were taken: the digest of a new flow must come next."""
         self.start(self.shim_flow(entries.Fixed(0)))
 
-    # -- queues ------------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------
 
-    def slow_queue(self, queue: int, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
-        """Slow a queue down for the rest of the test; skip the test where the target cannot do that."""
+    def slow_queue(
+        self, queue: int, packets_per_s: int, frame_bytes: int, port: int = RECEIVER
+    ) -> None:
+        """Slow a queue down for the rest of the test; skip the test where the target cannot do
+        that.
+        """
         if not self.rates.can_limit_queues:
             self.skipTest(self.rates.reason)
         self.rates.limit_queue(port, queue, packets_per_s, frame_bytes)
         self.addCleanup(self.rates.limit_queue, port, queue, 0, frame_bytes)
 
     def slow_port(self, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
-        """Slow a port down for the rest of the test; skip the test where the target cannot do that."""
+        """Slow a port down for the rest of the test; skip the test where the target cannot do
+        that.
+        """
         if not self.rates.can_limit_ports:
             self.skipTest(self.rates.reason)
         self.rates.limit_port(port, packets_per_s, frame_bytes)

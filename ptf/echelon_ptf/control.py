@@ -1,7 +1,8 @@
 """A controller for tests: P4Runtime over one connection, with calls that block.
 
-Tests send a packet, look at a counter and wait for a digest, in that order, so only the thread that reads the stream
-runs beside them. Encoding is the control plane's own (`echelon.switches.southbound.codec`, finsy).
+Tests send a packet, look at a counter and wait for a digest, in that order, so only the thread that
+reads the stream runs beside them. Encoding is the control plane's own
+(`echelon.switches.southbound.codec`, finsy).
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _PIPELINE_TIMEOUT_S = 60.0
 _ELECTION_ID = 1
 _SENT = "EchelonEgress.sent"
 _QUEUES = constants()["QUEUES"]
-_FAST_RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
+_FAST_RECONNECT = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+]
 
 
 class TargetError(AssertionError):
@@ -80,7 +84,9 @@ class Controller:
         self._arbitrated = threading.Event()
         self._events: SimpleQueue[FlowEvent] = SimpleQueue()
         self._oldest_flow = 0
-        self._reader = threading.Thread(target=self._read_stream, name="p4runtime-stream", daemon=True)
+        self._reader = threading.Thread(
+            target=self._read_stream, name="p4runtime-stream", daemon=True
+        )
         self._closing = False
         self.stream_error = ""
 
@@ -93,8 +99,12 @@ class Controller:
         try:
             grpc.channel_ready_future(self._channel).result(timeout=TIMEOUT_S)
         except grpc.FutureTimeoutError:
-            raise TargetError(f"no P4Runtime server at {self._address}; is the target running?") from None
-        update = p4r.MasterArbitrationUpdate(device_id=self._device_id, election_id=U128.encode(_ELECTION_ID))
+            raise TargetError(
+                f"no P4Runtime server at {self._address}; is the target running?"
+            ) from None
+        update = p4r.MasterArbitrationUpdate(
+            device_id=self._device_id, election_id=U128.encode(_ELECTION_ID)
+        )
         self._outbox.put(p4r.StreamMessageRequest(arbitration=update))
         self._reader.start()
         if not self._arbitrated.wait(TIMEOUT_S) or self.stream_error:
@@ -107,18 +117,25 @@ class Controller:
             config=config,
         )
         self._call(
-            "installing the program", self._stub.SetForwardingPipelineConfig, request, timeout_s=_PIPELINE_TIMEOUT_S
+            "installing the program",
+            self._stub.SetForwardingPipelineConfig,
+            request,
+            timeout_s=_PIPELINE_TIMEOUT_S,
         )
-        # One digest a list, sent at once without awaiting acknowledgements, so that tests need not wait.
+        # One digest a list, sent at once without awaiting acknowledgements, so that tests need not
+        # wait.
         setting = DigestSetting(DIGEST, max_list_size=1, max_timeout_ns=0, ack_timeout_ns=0)
-        self._write("digest", [p4r.Update(type=p4r.Update.INSERT, entity=encode_digest(setting, self._schema))])
+        self._write(
+            "digest",
+            [p4r.Update(type=p4r.Update.INSERT, entity=encode_digest(setting, self._schema))],
+        )
 
     def close(self) -> None:
         self._closing = True
         self._outbox.put(None)
         self._channel.close()
 
-    # -- tables ------------------------------------------------------------------------------------------------------
+    # -- tables ------------------------------------------------------------------------------------
 
     def insert(self, *entries: TableEntry) -> None:
         self._write_entries(p4r.Update.INSERT, entries)
@@ -130,7 +147,9 @@ class Controller:
         self._write_entries(p4r.Update.DELETE, entries)
 
     def insert_multicast(self, group: int, ports: Iterable[int | tuple[int, int]]) -> None:
-        self._write_multicast(p4r.Update.INSERT, P4MulticastGroupEntry(group, replicas=tuple(ports)))
+        self._write_multicast(
+            p4r.Update.INSERT, P4MulticastGroupEntry(group, replicas=tuple(ports))
+        )
 
     def delete_multicast(self, group: int) -> None:
         self._write_multicast(p4r.Update.DELETE, P4MulticastGroupEntry(group))
@@ -140,15 +159,18 @@ class Controller:
 
     def _write_entries(self, kind: Any, entries: Iterable[TableEntry]) -> None:
         updates = [
-            p4r.Update(type=kind, entity=p4r.Entity(table_entry=encode_entry(entry, self._schema))) for entry in entries
+            p4r.Update(type=kind, entity=p4r.Entity(table_entry=encode_entry(entry, self._schema)))
+            for entry in entries
         ]
         self._write(", ".join(sorted({entry.table for entry in entries})), updates)
 
     def _write(self, what: str, updates: list[p4r.Update]) -> None:
-        request = p4r.WriteRequest(device_id=self._device_id, election_id=U128.encode(_ELECTION_ID), updates=updates)
+        request = p4r.WriteRequest(
+            device_id=self._device_id, election_id=U128.encode(_ELECTION_ID), updates=updates
+        )
         self._call(f"writing {what}", self._stub.Write, request)
 
-    # -- counters ----------------------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------
 
     def counter(self, name: str, index: int) -> Count:
         """Return a cell of an indirect counter."""
@@ -166,53 +188,84 @@ class Controller:
         key.ClearField("action")
         entity = p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=key))
         (answer,) = self._read(f"counter of {entry.table}", entity)
-        return Count(answer.direct_counter_entry.data.packet_count, answer.direct_counter_entry.data.byte_count)
+        return Count(
+            answer.direct_counter_entry.data.packet_count,
+            answer.direct_counter_entry.data.byte_count,
+        )
 
-    # -- registers ---------------------------------------------------------------------------------------------------
+    # -- registers ---------------------------------------------------------------------------------
 
     def register(self, name: str, index: int) -> int:
-        """Return a cell of a register. Raises UnsupportedError where P4Runtime does not reach registers."""
+        """Return a cell of a register.
+
+        Raises UnsupportedError where P4Runtime does not reach registers.
+        """
         (answer,) = self._read(f"register {name}", self._register(name, index))
         return int.from_bytes(answer.register_entry.data.bitstring, "big")
 
     def set_register(self, name: str, index: int, value: int) -> None:
-        """Set a cell of a register. Raises UnsupportedError where P4Runtime does not reach registers."""
+        """Set a cell of a register.
+
+        Raises UnsupportedError where P4Runtime does not reach registers.
+        """
         entity = self._register(name, index)
-        entity.register_entry.data.bitstring = value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+        entity.register_entry.data.bitstring = value.to_bytes(
+            max(1, (value.bit_length() + 7) // 8), "big"
+        )
         self._write(f"register {name}", [p4r.Update(type=p4r.Update.MODIFY, entity=entity)])
 
     def _register(self, name: str, index: int) -> p4r.Entity:
-        entry = p4r.RegisterEntry(register_id=self._schema.registers[name].id, index=p4r.Index(index=index))
+        entry = p4r.RegisterEntry(
+            register_id=self._schema.registers[name].id, index=p4r.Index(index=index)
+        )
         return p4r.Entity(register_entry=entry)
 
-    # -- digests -----------------------------------------------------------------------------------------------------
+    # -- digests -----------------------------------------------------------------------------------
 
     def next_event(self) -> FlowEvent:
-        """Return the oldest digest that was not taken or dropped yet. Raises TargetError when none comes."""
+        """Return the oldest digest that was not taken or dropped yet.
+
+        Raises TargetError when none comes.
+        """
         try:
             # Flow 0 is nobody's: a digest of it would be an error of this test.
             while 0 < (event := self._events.get(timeout=TIMEOUT_S)).flow < self._oldest_flow:
                 pass
         except Empty:
-            raise TargetError(f"no digest for {TIMEOUT_S:g} s; {self.stream_error or 'the stream is open'}") from None
+            raise TargetError(
+                f"no digest for {TIMEOUT_S:g} s; {self.stream_error or 'the stream is open'}"
+            ) from None
         return event
 
     def forget_events(self, before_flow: int) -> None:
-        """Drop the digests that came so far, and those still to come of flows with lower numbers than `before_flow`."""
+        """Drop the digests that came so far, and those still to come of flows with lower numbers
+        than `before_flow`.
+        """
         while not self._events.empty():
             self._events.get()
         self._oldest_flow = before_flow
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _read(self, what: str, entity: p4r.Entity) -> list[p4r.Entity]:
         request = p4r.ReadRequest(device_id=self._device_id, entities=[entity])
         try:
-            return [found for response in self._stub.Read(request, timeout=TIMEOUT_S) for found in response.entities]
+            return [
+                found
+                for response in self._stub.Read(request, timeout=TIMEOUT_S)
+                for found in response.entities
+            ]
         except grpc.RpcError as error:
             raise _refusal(f"reading {what}", error) from None
 
-    def _call(self, what: str, method: Callable[..., object], request: object, *, timeout_s: float = TIMEOUT_S) -> None:
+    def _call(
+        self,
+        what: str,
+        method: Callable[..., object],
+        request: object,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         try:
             method(request, timeout=timeout_s)
         except grpc.RpcError as error:
@@ -236,7 +289,9 @@ class Controller:
         match message.WhichOneof("update"):
             case "arbitration":
                 if message.arbitration.status.code:
-                    self.stream_error = message.arbitration.status.message or "another controller is primary"
+                    self.stream_error = (
+                        message.arbitration.status.message or "another controller is primary"
+                    )
                 self._arbitrated.set()
             case "digest":
                 spec = self._schema.digests[message.digest.digest_id].type_spec

@@ -1,6 +1,7 @@
 """Table entries of the P4 program: one function for each table.
 
-Functions take microseconds, bytes and packets. A `Form` says how the program of an architecture takes them.
+Functions take microseconds, bytes and packets. A `Form` says how the program of an architecture
+takes them.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A ranking by slack: `profile` maps the time left until `echelonflow`'s reference plus `due_us` to a queue.
+    """A ranking by slack: `profile` maps the time left until `echelonflow`'s reference plus
+    `due_us` to a queue.
 
-    By default, `due_us` is `offset_us`, by which an iteration is opened and lateness counts. If the profile is
-    relative, n bytes left of the flow count as n / 2^`left_shift` microseconds; None: they do not count.
+    By default, `due_us` is `offset_us`, by which an iteration is opened and lateness counts. If the
+    profile is relative, n bytes left of the flow count as n / 2^`left_shift` microseconds; None:
+    they do not count.
     """
 
     echelonflow: int
@@ -48,7 +51,9 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """A ranking by the bytes that `group` has sent in this iteration, which `profile` maps to a queue."""
+    """A ranking by the bytes that `group` has sent in this iteration, which `profile` maps to a
+    queue.
+    """
 
     group: int
     profile: int
@@ -84,16 +89,23 @@ class Form:
             "left_shift": none if rank.left_shift is None else rank.left_shift + bias,
         }
 
-    def slacks(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
-        """Return the entries of a profile of slacks: less than the first of the ascending edges means the first of the
-        queues, and so on; there is one queue more than there are edges. Other profiles are given alike."""
+    def slacks(
+        self, number: int, edges_us: Sequence[int], queues: Sequence[int]
+    ) -> list[TableEntry]:
+        """Return the entries of a profile of slacks: less than the first of the ascending edges
+        means the first of the queues, and so on; there is one queue more than there are edges.
+        Other profiles are given alike."""
         return self._levels(number, [BIAS + edge for edge in edges_us], queues)
 
-    def sent_bytes(self, number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+    def sent_bytes(
+        self, number: int, edges: Sequence[int], queues: Sequence[int]
+    ) -> list[TableEntry]:
         """Return the entries of a profile of bytes that a group has sent."""
         return self._levels(number, edges, queues)
 
-    def time_left(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+    def time_left(
+        self, number: int, edges_us: Sequence[int], queues: Sequence[int]
+    ) -> list[TableEntry]:
         """Return the entries of a profile of the time left in a period."""
         return self._levels(number, edges_us, queues)
 
@@ -108,7 +120,9 @@ class Form:
         alone_us: int,
         idle_us: int,
     ) -> list[TableEntry]:
-        """Return the entries of a relative profile, whose edges are just above `parts` of the period."""
+        """Return the entries of a relative profile, whose edges are just above `parts` of the
+        period.
+        """
         unit = _NUMBERS["RANK_UNIT"]
         shift = 30 + period_us.bit_length() - unit.bit_length()
         factor = round(Fraction(unit << shift, period_us))
@@ -139,13 +153,22 @@ class Form:
 
     def _levels(self, number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
         return [
-            entry("level", {"profile": number, "key": Interval(low, high)}, "set_queue", 1, queue=queue, lowest=low)
+            entry(
+                "level",
+                {"profile": number, "key": Interval(low, high)},
+                "set_queue",
+                1,
+                queue=queue,
+                lowest=low,
+            )
             for low, high, queue in ranges(edges, queues, _TOP)
         ]
 
 
 def ranges(edges: Sequence[int], queues: Sequence[int], top: int) -> list[tuple[int, int, int]]:
-    """Return (lowest key, highest key, queue) for keys up to `top`; ranges without keys are left out."""
+    """Return (lowest key, highest key, queue) for keys up to `top`; ranges without keys are left
+    out.
+    """
     lows = [0, *(min(max(edge, 0), top + 1) for edge in edges)]
     highs = [*(low - 1 for low in lows[1:]), top]
     return [one for one in zip(lows, highs, queues, strict=True) if one[0] <= one[1]]
@@ -160,7 +183,9 @@ def take_form(form: Form) -> None:
     _form = form
 
 
-def entry(table: str, match: Mapping[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
+def entry(
+    table: str, match: Mapping[str, Match], action: str, priority: int = 0, **arguments: int
+) -> TableEntry:
     """Return an entry of one action, whose arguments are given as the tests have them."""
     call = ActionCall(action, tuple(_form.arguments(arguments).items()))
     return TableEntry(table, tuple(match.items()), (call,), priority)
@@ -197,8 +222,8 @@ def connection(
 ) -> TableEntry:
     """Return the entry of a connection, whose `protocol` is tcp or udp.
 
-    A new iteration opens after `gap_us` of silence, once `head_bytes` were seen; with `whole_bytes`, also behind those.
-    With `in_sequence`, what is sent again does not count.
+    A new iteration opens after `gap_us` of silence, once `head_bytes` were seen; with
+    `whole_bytes`, also behind those. With `in_sequence`, what is sent again does not count.
     """
     return entry(
         f"{protocol}_connection",
@@ -222,14 +247,24 @@ def connection(
 def answers(
     src_port: int, dst_port: int, *, number: int, src: int = 2, dst: int = 1, closes: bool = True
 ) -> TableEntry:
-    """Return the entry by which the acknowledgements of connection `number` are known, and may close its window."""
+    """Return the entry by which the acknowledgements of connection `number` are known, and may
+    close its window.
+    """
     ends = {"src": int(IPv4Address(address(src))), "dst": int(IPv4Address(address(dst)))}
     match: dict[str, Match] = {**ends, "src_port": src_port, "dst_port": dst_port}
     return entry("tcp_answer", match, "set_answered", answered=number, closes=int(closes))
 
 
 def queue_pair(
-    host: int, pair: int, *, number: int, job: int, mtu: int, gap_us: int, head_bytes: int, numbers: int | None = None
+    host: int,
+    pair: int,
+    *,
+    number: int,
+    job: int,
+    mtu: int,
+    gap_us: int,
+    head_bytes: int,
+    numbers: int | None = None,
 ) -> TableEntry:
     """Return the entry of a queue pair of `host`, which receives what connection `number` carries.
 
@@ -255,24 +290,30 @@ def roce_mark(queue: int, dscp: int) -> TableEntry:
 
 
 def segment(number: int, start_bytes: int, end_bytes: int, flow: int) -> TableEntry:
-    """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection are those of `flow`."""
-    match: dict[str, Match] = {"connection": number, "position": Interval(start_bytes, end_bytes - 1)}
+    """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection are those
+    of `flow`.
+    """
+    match: dict[str, Match] = {
+        "connection": number,
+        "position": Interval(start_bytes, end_bytes - 1),
+    }
     return entry("segment", match, "set_segment", priority=1, flow=flow, end_bytes=end_bytes)
 
 
 def profile(number: int, earliest: int, below: Mapping[int, int]) -> list[TableEntry]:
-    """Return the entries of a profile of slacks: a packet goes to the queue of the smallest slack in `below` above its
-    own.
+    """Return the entries of a profile of slacks: a packet goes to the queue of the smallest slack
+    in `below` above its own.
 
-    `below` maps slacks in microseconds to queues. A packet with no less slack than all of them goes to `earliest`.
+    `below` maps slacks in microseconds to queues. A packet with no less slack than all of them goes
+    to `earliest`.
     """
     queues = [*(below[slack] for slack in sorted(below)), earliest]
     return _form.slacks(number, sorted(below), queues)
 
 
 def by_bytes(number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
-    """Return the entries of a profile of bytes sent: less than the first of the ascending `edges` means the first of
-    the `queues`, and so on; there is one queue more than there are edges."""
+    """Return the entries of a profile of bytes sent: less than the first of the ascending `edges`
+    means the first of the `queues`, and so on; there is one queue more than there are edges."""
     return _form.sent_bytes(number, edges, queues)
 
 
@@ -291,13 +332,16 @@ def relative(
     alone_us: int = 0,
     idle_us: int | None = None,
 ) -> list[TableEntry]:
-    """Return the entries of a relative profile: ranks are parts of `period_us`, and a packet that is behind by more
-    than the first of the ascending `parts` gets the second of the `queues`, and so on.
+    """Return the entries of a relative profile: ranks are parts of `period_us`, and a packet that
+    is behind by more than the first of the ascending `parts` gets the second of the `queues`, and
+    so on.
 
     A flow that has not sent for `idle_us`, a period by default, is forgotten.
     """
     idle_us = period_us if idle_us is None else idle_us
-    return _form.relative(number, period_us, parts, queues, head_start=head_start, alone_us=alone_us, idle_us=idle_us)
+    return _form.relative(
+        number, period_us, parts, queues, head_start=head_start, alone_us=alone_us, idle_us=idle_us
+    )
 
 
 def route(prefix: str, port: int, host: int) -> TableEntry:
@@ -311,7 +355,9 @@ def spread(prefix: str, group: int) -> TableEntry:
 
 def ecmp(group: int, hops: Sequence[tuple[int, int]]) -> TableEntry:
     """Return a group whose `hops` are (port, host whose MAC address is written)."""
-    actions = tuple(ActionCall("route", (("port", port), ("dst_mac", _mac(host)))) for port, host in hops)
+    actions = tuple(
+        ActionCall("route", (("port", port), ("dst_mac", _mac(host)))) for port, host in hops
+    )
     return TableEntry("ecmp", (("group", group),), actions)
 
 
@@ -336,7 +382,9 @@ def promotion_hold(port: int, queue: int, us: int) -> TableEntry:
 
 
 def ecn_threshold(port: int, queue: int, packets: int, frame_bytes: int) -> TableEntry:
-    """Return the entry by which a packet is marked that finds so many packets of `frame_bytes` in its queue."""
+    """Return the entry by which a packet is marked that finds so many packets of `frame_bytes` in
+    its queue.
+    """
     depth = _form.depth(packets, frame_bytes)
     return entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth)
 

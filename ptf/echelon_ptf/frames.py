@@ -57,7 +57,9 @@ def address(host: int) -> str:
 
 
 def ethernet(src: int, dst: int) -> Packet:
-    """Return the Ethernet header of a frame from a host to the switch, which writes the destination's MAC address."""
+    """Return the Ethernet header of a frame from a host to the switch, which writes the
+    destination's MAC address.
+    """
     return Ether(src=mac(src), dst="02:00:00:00:01:00")
 
 
@@ -80,7 +82,10 @@ def shim(
     dst: int = 2,
     ecn: int = NOT_ECT,
 ) -> Packet:
-    """Return a packet with a shim. It has no UDP checksum (see RFC 768), since switches change the shim."""
+    """Return a packet with a shim.
+
+    It has no UDP checksum (see RFC 768), since switches change the shim.
+    """
     head = ipv4(src, dst, ecn=ecn) / UDP(sport=4000, dport=SHIM_PORT, chksum=0)
     own = Shim(
         version=version,
@@ -110,7 +115,15 @@ def tcp(
     return head / Raw(bytes(payload_bytes)) if payload_bytes else head
 
 
-def udp(src_port: int, dst_port: int, payload_bytes: int, *, src: int = 1, dst: int = 2, ecn: int = NOT_ECT) -> Packet:
+def udp(
+    src_port: int,
+    dst_port: int,
+    payload_bytes: int,
+    *,
+    src: int = 1,
+    dst: int = 2,
+    ecn: int = NOT_ECT,
+) -> Packet:
     return ipv4(src, dst, ecn=ecn) / UDP(sport=src_port, dport=dst_port) / Raw(bytes(payload_bytes))
 
 
@@ -127,14 +140,21 @@ def roce(
 ) -> Packet:
     """Return a packet of RoCE v2, of which scapy makes the invariant CRC."""
     head = ipv4(src, dst, ecn=ECT0, dscp=dscp) / UDP(sport=0xC000, dport=port, chksum=0)
-    return head / BTH(opcode=opcode, dqpn=pair, psn=psn % (1 << 24), ackreq=1) / Raw(bytes(payload_bytes))
+    return (
+        head
+        / BTH(opcode=opcode, dqpn=pair, psn=psn % (1 << 24), ackreq=1)
+        / Raw(bytes(payload_bytes))
+    )
 
 
-def as_forwarded(frame: Packet, *, dst: int = 2, queue: int | None = None, flags: int | None = None) -> Packet:
+def as_forwarded(
+    frame: Packet, *, dst: int = 2, queue: int | None = None, flags: int | None = None
+) -> Packet:
     """Return the frame that must leave the switch for `frame`.
 
-    It is one hop older, goes to the MAC address of host `dst`, and has the DSCP of `queue` (None: its own). scapy makes
-    its IPv4 checksum anew. `flags` replaces the flags of the shim; all other fields are those of `frame`.
+    It is one hop older, goes to the MAC address of host `dst`, and has the DSCP of `queue` (None:
+    its own). scapy makes its IPv4 checksum anew. `flags` replaces the flags of the shim; all other
+    fields are those of `frame`.
     """
     expected = Ether(bytes(frame))
     expected.dst = mac(dst)

@@ -47,7 +47,10 @@ def _ticks(us: int) -> int:
 
 
 class TnaForm(Form):
-    """The form of the TNA program's entries. A profile is given before the flows that are ranked by it."""
+    """The form of the TNA program's entries.
+
+    A profile is given before the flows that are ranked by it.
+    """
 
     def __init__(self) -> None:
         self._scales: dict[int, tuple[int, bool]] = {}
@@ -59,7 +62,9 @@ class TnaForm(Form):
         unknown = {*times, "whole_bytes", "in_sequence"}
         others = {name: value for name, value in arguments.items() if name not in unknown}
         forever = _NUMBERS["HOLD_FOREVER"]
-        ticks = {f"{name[:-2]}ticks": us if us == forever else _ticks(us) for name, us in times.items()}
+        ticks = {
+            f"{name[:-2]}ticks": us if us == forever else _ticks(us) for name, us in times.items()
+        }
         return {**others, **ticks}
 
     def deadline(self, rank: Deadline) -> Mapping[str, int]:
@@ -74,7 +79,9 @@ class TnaForm(Form):
             "left_shift": none if rank.left_shift is None else rank.left_shift + right + bias,
         }
 
-    def slacks(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+    def slacks(
+        self, number: int, edges_us: Sequence[int], queues: Sequence[int]
+    ) -> list[TableEntry]:
         ticks = [_ticks(edge) for edge in edges_us]
         right = _right(max(map(abs, ticks), default=0), _KEY_BITS - 1)
         edges = [_NUMBERS["LEVEL_KEY_BIAS"] - (-edge >> right) for edge in ticks]
@@ -82,10 +89,13 @@ class TnaForm(Form):
 
     def sent_bytes(self, number: int, edges: Sequence[int], queues: Sequence[int]) -> NoReturn:
         raise SkipTest(
-            f"the TNA program counts units of {1 << _NUMBERS['ATTAINED_SHIFT']} bytes, and no frame's header"
+            f"the TNA program counts units of {1 << _NUMBERS['ATTAINED_SHIFT']} bytes, and no"
+            " frame's header"
         )
 
-    def time_left(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+    def time_left(
+        self, number: int, edges_us: Sequence[int], queues: Sequence[int]
+    ) -> list[TableEntry]:
         ticks = [_ticks(edge) for edge in edges_us]
         right = _right(2 * max(ticks, default=0), _KEY_BITS)
         return self._shifted(number, [-(-edge >> right) for edge in ticks], queues, right)
@@ -108,7 +118,9 @@ class TnaForm(Form):
             "head_start": -round(head_start * unit) % (1 << 32),
             "alone": _ticks(alone_us) >> right,
         }
-        return self._shifted(number, [int(part * unit) + 1 for part in parts], queues, right, **facts)
+        return self._shifted(
+            number, [int(part * unit) + 1 for part in parts], queues, right, **facts
+        )
 
     def hold_key(self, port: int, queue: int) -> Mapping[str, Match]:
         return {"port": port}
@@ -123,9 +135,22 @@ class TnaForm(Form):
         self, number: int, edges: Sequence[int], queues: Sequence[int], right: int, **facts: int
     ) -> list[TableEntry]:
         self._scales[number] = right, bool(facts.get("is_relative"))
-        arguments = {"right": right, "is_relative": 0, "head_start": 0, "alone": 0, "lowest": queues[-1], **facts}
+        arguments = {
+            "right": right,
+            "is_relative": 0,
+            "head_start": 0,
+            "alone": 0,
+            "lowest": queues[-1],
+            **facts,
+        }
         levels = [
-            entry("level", {"profile": number, "key": Interval(low, high)}, "set_queue", 1, queue=queue)
+            entry(
+                "level",
+                {"profile": number, "key": Interval(low, high)},
+                "set_queue",
+                1,
+                queue=queue,
+            )
             for low, high, queue in ranges(edges, queues, (1 << _KEY_BITS) - 1)
         ]
         return [*levels, entry("period", {"profile": number}, "set_period", **arguments)]
@@ -137,7 +162,10 @@ def _right(largest: int, bits: int) -> int:
 
 
 class TofinoController:
-    """The controller that is bound to the program of one switch over BF Runtime. Its calls block."""
+    """The controller that is bound to the program of one switch over BF Runtime.
+
+    Its calls block.
+    """
 
     time_error_us = 4
     """Times are ticks of 1.024 us, and the ages of shims are computed by shifts."""
@@ -148,7 +176,9 @@ class TofinoController:
         self._ports = tuple(ports)
         self._program = program
         self._loop = asyncio.new_event_loop()
-        self._session = BfrtSession("target", address, 1, program, queues=BfrtQueues("target", self._ports))
+        self._session = BfrtSession(
+            "target", address, 1, program, queues=BfrtQueues("target", self._ports)
+        )
         self._always: dict[tuple[object, ...], Part] = {}
         self._parts: dict[tuple[object, ...], Part] = {}
         self._groups: dict[int, MulticastGroup] = {}
@@ -159,17 +189,23 @@ class TofinoController:
         self._described = {table["name"].partition(".")[2]: table for table in described["tables"]}
         channel = grpc.insecure_channel(address)
         self._read = channel.unary_stream(
-            "/bfrt_proto.BfRuntime/Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
+            "/bfrt_proto.BfRuntime/Read",
+            bfrt.ReadRequest.SerializeToString,
+            bfrt.ReadResponse.FromString,
         )
         self._write = channel.unary_unary(
-            "/bfrt_proto.BfRuntime/Write", bfrt.WriteRequest.SerializeToString, bfrt.WriteResponse.FromString
+            "/bfrt_proto.BfRuntime/Write",
+            bfrt.WriteRequest.SerializeToString,
+            bfrt.WriteResponse.FromString,
         )
 
     def connect(self, *always: TableEntry) -> None:
-        """Bind to the program, which is installed if another one runs, and give queues strict priorities.
+        """Bind to the program, which is installed if another one runs, and give queues strict
+        priorities.
 
         Args:
-            always: entries that a test may replace, and that are there again when the test's are deleted.
+            always: entries that a test may replace, and that are there again when the test's are
+            deleted.
 
         Raises:
             TargetError: nobody answers, another client is bound, or the program is refused.
@@ -195,7 +231,7 @@ class TofinoController:
             for fields in report.fields:
                 self._events.put(FlowEvent(**fields))
 
-    # -- tables ------------------------------------------------------------------------------------------------------
+    # -- tables ------------------------------------------------------------------------------------
 
     def insert(self, *entries: TableEntry) -> None:
         before = self._parts
@@ -217,7 +253,11 @@ class TofinoController:
         self._update()
 
     def _update(self) -> None:
-        queues = [QueueSetting(port, queue, queue, 1, 0, None) for port in self._ports for queue in range(QUEUES)]
+        queues = [
+            QueueSetting(port, queue, queue, 1, 0, None)
+            for port in self._ports
+            for queue in range(QUEUES)
+        ]
 
         async def update() -> None:
             groups = tuple(self._groups.values())
@@ -239,13 +279,15 @@ class TofinoController:
         del self._groups[group]
         self._update()
 
-    # -- counters ----------------------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------
 
     def counter(self, name: str, index: int) -> Count:
         """Return a cell of an indirect counter."""
         table = self._described[name]
         message = bfrt.TableEntry(table_id=table["id"])
-        message.key.fields.add(field_id=table["key"][0]["id"]).exact.value = index.to_bytes(4, "big")
+        message.key.fields.add(field_id=table["key"][0]["id"]).exact.value = index.to_bytes(
+            4, "big"
+        )
         return self._count(table, message)
 
     def queue_counter(self, port: int, queue: int) -> Count:
@@ -257,17 +299,25 @@ class TofinoController:
     def direct_counter(self, entry: TableEntry) -> Count:
         """Return what an entry has counted."""
         key = bfrt.TableEntry.FromString(self._session.codec.encode(entry).key)
-        return self._count(next(one for one in self._described.values() if one["id"] == key.table_id), key)
+        return self._count(
+            next(one for one in self._described.values() if one["id"] == key.table_id), key
+        )
 
     def _count(self, table: Mapping[str, Any], message: bfrt.TableEntry) -> Count:
-        request = bfrt.ReadRequest(p4_name=self._program.name, entities=[bfrt.Entity(table_entry=message)])
+        request = bfrt.ReadRequest(
+            p4_name=self._program.name, entities=[bfrt.Entity(table_entry=message)]
+        )
         request.target.pipe_id = _ALL_PIPES
         try:
             (answer,) = self._read(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
-            raise TargetError(f"reading {table['name']}: {error.code().name} {error.details()}") from None
+            raise TargetError(
+                f"reading {table['name']}: {error.code().name} {error.details()}"
+            ) from None
         names = {
-            outer["singleton"]["id"]: outer["singleton"]["name"] for outer in table["data"] if "singleton" in outer
+            outer["singleton"]["id"]: outer["singleton"]["name"]
+            for outer in table["data"]
+            if "singleton" in outer
         }
         values = {
             names[part.field_id]: int.from_bytes(part.stream, "big")
@@ -291,19 +341,26 @@ class TofinoController:
         update = request.updates.add(type=bfrt.Update.MODIFY)
         message = update.entity.table_entry
         message.table_id = table["id"]
-        message.key.fields.add(field_id=table["key"][0]["id"]).exact.value = index.to_bytes(4, "big")
+        message.key.fields.add(field_id=table["key"][0]["id"]).exact.value = index.to_bytes(
+            4, "big"
+        )
         field = table["data"][0]["singleton"]
         width = field["type"]["width"]
-        message.data.fields.add(field_id=field["id"]).stream = (value % (1 << width)).to_bytes(width // 8, "big")
+        message.data.fields.add(field_id=field["id"]).stream = (value % (1 << width)).to_bytes(
+            width // 8, "big"
+        )
         try:
             self._write(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
             raise TargetError(f"writing {name}: {error.code().name} {error.details()}") from None
 
-    # -- digests -----------------------------------------------------------------------------------------------------
+    # -- digests -----------------------------------------------------------------------------------
 
     def next_event(self) -> FlowEvent:
-        """Return the oldest digest that was not taken or dropped yet. Raises TargetError when none comes."""
+        """Return the oldest digest that was not taken or dropped yet.
+
+        Raises TargetError when none comes.
+        """
         try:
             while 0 < (event := self._events.get(timeout=TIMEOUT_S)).flow < self._oldest_flow:
                 pass
@@ -312,7 +369,9 @@ class TofinoController:
         return event
 
     def forget_events(self, before_flow: int) -> None:
-        """Drop the digests that came so far, and those still to come of flows with lower numbers than `before_flow`."""
+        """Drop the digests that came so far, and those still to come of flows with lower numbers
+        than `before_flow`.
+        """
         while not self._events.empty():
             self._events.get()
         self._oldest_flow = before_flow
@@ -331,7 +390,9 @@ def _part(one: TableEntry) -> Part:
     return Part(
         "test",
         tuple(
-            TableEntry(one.table, tuple({**match, "position": prefix}.items()), one.actions, one.priority)
+            TableEntry(
+                one.table, tuple({**match, "position": prefix}.items()), one.actions, one.priority
+            )
             for prefix in prefixes(position, 32)
         ),
     )

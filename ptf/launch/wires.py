@@ -1,4 +1,6 @@
-"""Wires between the switch and the tests: veth pairs in a network namespace of its own, or Unix datagram sockets."""
+"""Wires between the switch and the tests: veth pairs in a network namespace of its own, or Unix
+datagram sockets.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def why_no_veth() -> str:
     for tool in ("unshare", "ip"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
-    probe = subprocess.run([*_UNSHARE, "ip", "link", "add", "type", "veth"], capture_output=True, text=True)
+    probe = subprocess.run(
+        [*_UNSHARE, "ip", "link", "add", "type", "veth"], capture_output=True, text=True
+    )
     return (probe.stderr.strip() or f"exit status {probe.returncode}") if probe.returncode else ""
 
 
@@ -50,7 +54,10 @@ def enter_own_namespace() -> int:
 
 
 def lay_veth(ports: Sequence[int]) -> list[Wire]:
-    """Make one veth pair for each port, up, without traffic of the kernel's own. Raises WiringError."""
+    """Make one veth pair for each port, up, without traffic of the kernel's own.
+
+    Raises WiringError.
+    """
     wires = [Wire(port, f"switch{port}", f"test{port}") for port in ports]
     _ip("link", "set", "lo", "up")
     for wire in wires:

@@ -1,7 +1,8 @@
-"""ptf platform "unix": ports are Unix datagram sockets, so that neither root nor interfaces are needed.
+"""ptf platform "unix": ports are Unix datagram sockets, so that neither root nor interfaces are
+needed.
 
-With `--interface PORT@PATH`, frames for a port go to the switch's socket at PATH. Frames from the switch arrive at
-PATH.peer, which is bound here.
+With `--interface PORT@PATH`, frames for a port go to the switch's socket at PATH. Frames from the
+switch arrive at PATH.peer, which is bound here.
 """
 
 from __future__ import annotations

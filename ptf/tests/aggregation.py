@@ -1,7 +1,9 @@
-"""Aggregation: sums, results, packets that were sent again, memory that trees share, and packets that are refused.
+"""Aggregation: sums, results, packets that were sent again, memory that trees share, and packets
+that are refused.
 
-The cases are those of `docs/aggregation-protocol.md`. They need a program that is built with aggregation:
-`ptf/run.py --program p4src/build/v1model-aggregation aggregation`, on a Tofino `p4src/build/tna-aggregation`.
+The cases are those of `docs/aggregation-protocol.md`. They need a program that is built with
+aggregation: `ptf/run.py --program p4src/build/v1model-aggregation aggregation`, on a Tofino
+`p4src/build/tna-aggregation`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ from scapy.packet import Packet, Raw
 _trees = itertools.count(1)
 _places = itertools.count(0, 8)
 """Places that no test of this run had before."""
-_REASONS = [name.removeprefix("AGGREGATED_") for name in NUMBERS if name.startswith("AGGREGATED_")][:-1]
+_REASONS = [name.removeprefix("AGGREGATED_") for name in NUMBERS if name.startswith("AGGREGATED_")][
+    :-1
+]
 _COUNTER = "EchelonIngress.aggregation.aggregated"
 ABOVE = 4
 ONES, TENS, HUNDREDS = ((unit,) * VALUES for unit in (1, 10, 100))
@@ -58,7 +62,8 @@ class AggregationTest(EchelonTest):
         directory = test_param_get("program")
         if directory is None or "aggregation" not in Path(directory).name:
             self.skipTest(
-                f"the program is built without aggregation (--program p4src/build/{architecture()}-aggregation)"
+                "the program is built without aggregation (--program"
+                f" p4src/build/{architecture()}-aggregation)"
             )
 
     def tree(self, workers: Sequence[int] = (0, 1, 2), **fields: Any) -> Tree:
@@ -80,7 +85,10 @@ class AggregationTest(EchelonTest):
         self.await_equal(expected, self.counted)
 
     def counted(self) -> dict[str, int]:
-        return {name: self.switch.counter(_COUNTER, number).packets for number, name in enumerate(_REASONS)}
+        return {
+            name: self.switch.counter(_COUNTER, number).packets
+            for number, name in enumerate(_REASONS)
+        }
 
     def contribute(self, block: Block, worker: int, **fields: Any) -> None:
         self.send(packet(block, worker, **fields), worker + 1)
@@ -90,12 +98,16 @@ class AggregationTest(EchelonTest):
 
 
 class RootSendsTheSumToAll(AggregationTest):
-    """The third of three contributions makes the result, and each worker gets it at its own address."""
+    """The third of three contributions makes the result, and each worker gets it at its own
+    address.
+    """
 
     def runTest(self) -> None:
         tree = self.tree()
         first = Block(tree.number, 5, 1, ONES, next_exponent=3)
-        self.expect_counted("KEPT", (packet(first, 0), 1), (packet(replace(first, workers=2, values=TENS), 1), 2))
+        self.expect_counted(
+            "KEPT", (packet(first, 0), 1), (packet(replace(first, workers=2, values=TENS), 1), 2)
+        )
         self.expect_silence()
         self.contribute(Block(tree.number, 5, 4, HUNDREDS, next_exponent=2), 2)
         expected = Block(tree.number, 5, 7, (111,) * VALUES, kind=RESULT, next_exponent=3)
@@ -104,7 +116,8 @@ class RootSendsTheSumToAll(AggregationTest):
             self.assertEqual(block_of(frame), expected)
             self.assertEqual(int.from_bytes(frame[46:48], "big"), DOWN_FLOW)
             self.assertEqual(
-                addressed_to(frame), (frames.mac(worker + 1), frames.address(worker + 1), WORKER_PORT + worker)
+                addressed_to(frame),
+                (frames.mac(worker + 1), frames.address(worker + 1), WORKER_PORT + worker),
             )
             self.assertEqual(int.from_bytes(frame[34:36], "big"), PORT)
         self.expect_silence()
@@ -130,7 +143,9 @@ class SentAgain(AggregationTest):
 
 
 class LeafSendsTheSumUp(AggregationTest):
-    """A switch below the root sends its sum to its parent, again if asked again, and results to all children."""
+    """A switch below the root sends its sum to its parent, again if asked again, and results to all
+    children.
+    """
 
     def runTest(self) -> None:
         tree = self.tree((0, 1), is_root=False)
@@ -146,7 +161,9 @@ class LeafSendsTheSumUp(AggregationTest):
         self.contribute(alone, 0)
         self.assertEqual(self.block_at(ABOVE), replace(expected, flags=AGAIN))
         self.contribute(alone, 0)
-        self.assertEqual(self.block_at(1), alone, "the place was freed, so that the next one gets through alone")
+        self.assertEqual(
+            self.block_at(1), alone, "the place was freed, so that the next one gets through alone"
+        )
         result = Block(tree.number, 0, 15, (1111,) * VALUES, kind=RESULT)
         self.send(from_above(result), ABOVE)
         self.assertEqual((self.block_at(1), self.block_at(2)), (result, result))
@@ -157,7 +174,9 @@ class LeafSendsTheSumUp(AggregationTest):
 
 
 class AgainKeepsNothing(AggregationTest):
-    """A packet with AGAIN goes on to the fallback: alone, or with the sum so far, whose place is free then."""
+    """A packet with AGAIN goes on to the fallback: alone, or with the sum so far, whose place is
+    free then.
+    """
 
     def runTest(self) -> None:
         tree = self.tree()
@@ -181,7 +200,14 @@ class WhoOverlapsGoesOn(AggregationTest):
 
     def runTest(self) -> None:
         tree = self.tree((0, 1, 2))
-        self.install(entry("aggregation_member", {"tree": tree.number, "port": ABOVE}, "from_child", workers_behind=6))
+        self.install(
+            entry(
+                "aggregation_member",
+                {"tree": tree.number, "port": ABOVE},
+                "from_child",
+                workers_behind=6,
+            )
+        )
         self.contribute(Block(tree.number, 0, 2, TENS), 1)
         both = Block(tree.number, 0, 6, HUNDREDS)
         self.send(packet(both, 3), ABOVE)
@@ -210,16 +236,24 @@ class SessionsBeginAnew(AggregationTest):
         tree = self.tree((0, 1), take=FIRST)
         self.contribute(Block(tree.number, 0, 1, ONES), 0)
         again = replace(tree, session=2)
-        own = [found for found in again.entries() if found.table in ("aggregation_tree", "aggregation_holder")]
+        own = [
+            found
+            for found in again.entries()
+            if found.table in ("aggregation_tree", "aggregation_holder")
+        ]
         self.install(*own)
         self.contribute(Block(tree.number, 0, 1, TENS, session=2), 0)
         self.contribute(Block(tree.number, 0, 2, HUNDREDS, session=2), 1)
-        self.assertEqual(self.block_at(2), Block(tree.number, 0, 3, (110,) * VALUES, kind=RESULT, session=2))
+        self.assertEqual(
+            self.block_at(2), Block(tree.number, 0, 3, (110,) * VALUES, kind=RESULT, session=2)
+        )
         self.receive(1)
 
 
 class FirstComeFirstServed(AggregationTest):
-    """Where memory is shared, a packet that finds another tree's incomplete sum goes on to the fallback."""
+    """Where memory is shared, a packet that finds another tree's incomplete sum goes on to the
+    fallback.
+    """
 
     def runTest(self) -> None:
         first = next(_places)
@@ -238,14 +272,18 @@ class FirstComeFirstServed(AggregationTest):
 
 @skipped_on(tna="the program does not rank packets, so that no flow is due earlier")
 class WhoIsDueEarlierTakesThePlace(AggregationTest):
-    """A packet whose flow is due earlier takes the place; the owner's sum goes on to the owner's fallback."""
+    """A packet whose flow is due earlier takes the place; the owner's sum goes on to the owner's
+    fallback.
+    """
 
     def runTest(self) -> None:
         first = next(_places)
         late, early = (self.tree((0, 1), first=first, take=DEADLINE) for _ in range(2))
         profile = self.profile(0, {})
         flows = {
-            tree.number: self.shim_flow(Deadline(self.new_echelonflow(), profile, 0, due_us), port=1)
+            tree.number: self.shim_flow(
+                Deadline(self.new_echelonflow(), profile, 0, due_us), port=1
+            )
             for tree, due_us in ((late, 2_000_000_000), (early, 1_000_000_000))
         }
 
@@ -258,7 +296,9 @@ class WhoIsDueEarlierTakesThePlace(AggregationTest):
         send(early, 1, TENS)
         frame = self.receive(1)
         self.assertEqual(block_of(frame), Block(late.number, 0, 2, ONES))
-        self.assertEqual((int.from_bytes(frame[44:46], "big"), int.from_bytes(frame[46:48], "big")), (7, UP_FLOW))
+        self.assertEqual(
+            (int.from_bytes(frame[44:46], "big"), int.from_bytes(frame[46:48], "big")), (7, UP_FLOW)
+        )
         # The other way round, the packet that is due later goes on.
         send(late, 1, ONES)
         self.assertEqual(self.block_at(1), Block(late.number, 0, 2, ONES))
@@ -269,8 +309,8 @@ class WhoIsDueEarlierTakesThePlace(AggregationTest):
 
 
 class SumsWrapAndSaySo(AggregationTest):
-    """An addition that leaves the range of 32 bits wraps and sets OVERFLOW, up and down; others do not. On a Tofino, it
-    wraps alone."""
+    """An addition that leaves the range of 32 bits wraps and sets OVERFLOW, up and down; others do
+    not. On a Tofino, it wraps alone."""
 
     def runTest(self) -> None:
         told = 0 if architecture() == "tna" else OVERFLOW
@@ -305,11 +345,15 @@ class CongestionIsTold(AggregationTest):
         tree = self.tree((0, 1))
         self.contribute(Block(tree.number, 0, 1, ONES), 0, ecn=frames.CE)
         self.contribute(Block(tree.number, 0, 2, ONES), 1)
-        self.assertEqual(self.block_at(1), Block(tree.number, 0, 3, (2,) * VALUES, kind=RESULT, flags=MARKED))
+        self.assertEqual(
+            self.block_at(1), Block(tree.number, 0, 3, (2,) * VALUES, kind=RESULT, flags=MARKED)
+        )
 
 
 class EmptyContributions(AggregationTest):
-    """A sum of EMPTY contributions is EMPTY; with others, they add nothing, whichever comes last."""
+    """A sum of EMPTY contributions is EMPTY; with others, they add nothing, whichever comes
+    last.
+    """
 
     def runTest(self) -> None:
         tree = self.tree((0, 1))
@@ -342,7 +386,9 @@ class PassedOn(AggregationTest):
         number = next(_trees)
         self.install(
             entry("aggregation_tree", {"tree": number, "session": 1}, "pass_on"),
-            entry("aggregation_member", {"tree": number, "port": 2}, "from_child", workers_behind=2),
+            entry(
+                "aggregation_member", {"tree": number, "port": 2}, "from_child", workers_behind=2
+            ),
         )
         block = Block(number, 0, 2, ONES)
         self.contribute(block, 1)
@@ -357,14 +403,16 @@ class PassedOn(AggregationTest):
 
 
 class StrangersAreRefused(AggregationTest):
-    """Packets of other trees, other workers, at other ports, results of workers, and other forms are dropped and
-    counted."""
+    """Packets of other trees, other workers, at other ports, results of workers, and other forms
+    are dropped and counted."""
 
     def runTest(self) -> None:
         tree = self.tree((0, 1), is_root=False)
         good = Block(tree.number, 0, 2, ONES)
         self.expect_counted(
-            "UNKNOWN", (packet(replace(good, tree=60000), 1), 2), (packet(replace(good, session=9), 1), 2)
+            "UNKNOWN",
+            (packet(replace(good, tree=60000), 1), 2),
+            (packet(replace(good, session=9), 1), 2),
         )
         self.expect_counted(
             "FORGED",
@@ -391,7 +439,9 @@ class StrangersAreRefused(AggregationTest):
 
 
 class StrangersChangeNoSum(AggregationTest):
-    """A sum is that of its job's workers, whatever another job's worker and a worker that lies send for its block."""
+    """A sum is that of its job's workers, whatever another job's worker and a worker that lies send
+    for its block.
+    """
 
     def runTest(self) -> None:
         first = next(_places)

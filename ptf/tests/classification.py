@@ -1,4 +1,6 @@
-"""The tests of how a switch finds a packet's flow and iteration: by shim, by 5-tuple and bytes seen, or not at all."""
+"""The tests of how a switch finds a packet's flow and iteration: by shim, by 5-tuple and bytes
+seen, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _PAYLOAD = 500
 
 
 class _ConnectionTest(EchelonTest):
-    """A connection from host 1 to host 2 that carries 1000 bytes of a flow in queue 2, then 2000 of one in queue 5."""
+    """A connection from host 1 to host 2 that carries 1000 bytes of a flow in queue 2, then 2000 of
+    one in queue 5.
+    """
 
     protocol = "tcp"
     dst_port = 5000
@@ -58,7 +62,9 @@ class _ConnectionTest(EchelonTest):
 
 
 class ByShim(EchelonTest):
-    """Job and flow of the shim name the flow; its path may differ from the route to its destination."""
+    """Job and flow of the shim name the flow; its path may differ from the route to its
+    destination.
+    """
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -74,12 +80,17 @@ class ByShimNeedsJobAndFlow(EchelonTest):
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
-        for frame in (frames.shim(self.new_job(), flow.number), frames.shim(flow.job, self.new_flow())):
+        for frame in (
+            frames.shim(self.new_job(), flow.number),
+            frames.shim(flow.job, self.new_flow()),
+        ):
             self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
 
 
 class ShimOfAnotherVersion(EchelonTest):
-    """A shim of another version is ignored: the datagram is classified by its connection, here an unknown one."""
+    """A shim of another version is ignored: the datagram is classified by its connection, here an
+    unknown one.
+    """
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -92,12 +103,16 @@ class ShimCutShort(EchelonTest):
 
     def runTest(self) -> None:
         for payload_bytes in (0, 4, 12, 19):
-            frame = frames.ipv4() / UDP(sport=4000, dport=frames.SHIM_PORT) / Raw(bytes(payload_bytes))
+            frame = (
+                frames.ipv4() / UDP(sport=4000, dport=frames.SHIM_PORT) / Raw(bytes(payload_bytes))
+            )
             self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
 
 
 class ByBytesOfTcp(_ConnectionTest):
-    """The position in the iteration tells flows of one connection apart; what is past the last one is nobody's."""
+    """The position in the iteration tells flows of one connection apart; what is past the last one
+    is nobody's.
+    """
 
     def runTest(self) -> None:
         self.assertEqual(self.queues(8), [2, 2, 5, 5, 5, 5, BEST_EFFORT_QUEUE, BEST_EFFORT_QUEUE])
@@ -114,7 +129,9 @@ class ByBytesOfUdp(_ConnectionTest):
 
 @skipped_on(tna="the stages of a Tofino are full: its iterations begin after silence alone")
 class IterationsWithoutSilence(_ConnectionTest):
-    """An iteration begins behind the bytes of the one before, and each connection counts its own."""
+    """An iteration begins behind the bytes of the one before, and each connection counts its
+    own.
+    """
 
     whole_bytes = 3000
 
@@ -128,7 +145,9 @@ class IterationsWithoutSilence(_ConnectionTest):
 
 @skipped_on(tna="the stages of a Tofino are full: its iterations begin after silence alone")
 class ASilenceNearTheBorderIsTheBorder(_ConnectionTest):
-    """What an iteration brings beyond its plan does not move the next, if there is a silence between them."""
+    """What an iteration brings beyond its plan does not move the next, if there is a silence
+    between them.
+    """
 
     gap_s = _GAP_S
     whole_bytes = 3000
@@ -158,7 +177,9 @@ class TcpOptionsAreNotPayload(_ConnectionTest):
     """TCP options are not counted as payload."""
 
     def runTest(self) -> None:
-        head = frames.ipv4() / TCP(sport=self.src_port, dport=self.dst_port, options=[("NOP", None)] * 20)
+        head = frames.ipv4() / TCP(
+            sport=self.src_port, dport=self.dst_port, options=[("NOP", None)] * 20
+        )
         self.assertEqual(self.queue_of(head), CONTROL_QUEUE)
         self.assertEqual(self.queue_of(head / Raw(bytes(999))), 2)
         self.assertEqual(self.queue_of(head / Raw(b"x")), 2)
@@ -166,7 +187,9 @@ class TcpOptionsAreNotPayload(_ConnectionTest):
 
 
 class OtherConnections(_ConnectionTest):
-    """A packet that differs in port, host, direction or protocol belongs to no connection of a job."""
+    """A packet that differs in port, host, direction or protocol belongs to no connection of a
+    job.
+    """
 
     def runTest(self) -> None:
         others = [
@@ -209,14 +232,25 @@ class BytesAloneOpenNothing(EchelonTest):
         self.install(
             entries.segment(number, 0, 1000, self.ranked(Fixed(2))),
             entries.connection(
-                "udp", 7, 7, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=1000
+                "udp",
+                7,
+                7,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=3_600_000_000,
+                head_bytes=1000,
             ),
         )
-        self.assertEqual([self.queue_of(frames.udp(7, 7, 500)) for _ in range(6)], [2, 2, 0, 0, 0, 0])
+        self.assertEqual(
+            [self.queue_of(frames.udp(7, 7, 500)) for _ in range(6)], [2, 2, 0, 0, 0, 0]
+        )
 
 
 class OthersFollowTheHead(_ConnectionTest):
-    """A connection that may not open an iteration counts from zero again when the head connection has opened one."""
+    """A connection that may not open an iteration counts from zero again when the head connection
+    has opened one.
+    """
 
     gap_s = _GAP_S
 
@@ -231,7 +265,9 @@ class OthersFollowTheHead(_ConnectionTest):
 
 
 class IterationsWrapAround(EchelonTest):
-    """Iterations that the switch counts go from 255 to 0 without a break, each with a start of its own."""
+    """Iterations that the switch counts go from 255 to 0 without a break, each with a start of its
+    own.
+    """
 
     def runTest(self) -> None:
         number, flow = self.new_connection(), self.ranked(Fixed(2))
@@ -239,7 +275,14 @@ class IterationsWrapAround(EchelonTest):
         self.install(
             entries.segment(number, 0, 1000, flow),
             entries.connection(
-                "udp", 5, 5, number=number, job=self.new_job(), is_head=True, gap_us=0, head_bytes=_PAYLOAD
+                "udp",
+                5,
+                5,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=0,
+                head_bytes=_PAYLOAD,
             ),
         )
         frame = frames.udp(5, 5, _PAYLOAD)
@@ -250,7 +293,9 @@ class IterationsWrapAround(EchelonTest):
 
 
 class Fragments(_ConnectionTest):
-    """Later fragments have no ports to be recognised by, whatever bytes stand where those would be."""
+    """Later fragments have no ports to be recognised by, whatever bytes stand where those would
+    be.
+    """
 
     def runTest(self) -> None:
         frame = frames.tcp(self.src_port, self.dst_port, _PAYLOAD)

@@ -17,9 +17,13 @@ class PerFlow(EchelonTest):
         flows = [self.shim_flow(Fixed(queue)) for queue in (2, 3)]
         expected = []
         for index, flow in enumerate(flows):
-            sizes = [len(self.carry(flow.packet(payload_bytes=100 * n))) for n in range(index + 1, 5)]
+            sizes = [
+                len(self.carry(flow.packet(payload_bytes=100 * n))) for n in range(index + 1, 5)
+            ]
             expected.append(Count(len(sizes), sum(sizes)))
-        self.await_equal(expected, lambda: [self.switch.direct_counter(flow.entry) for flow in flows])
+        self.await_equal(
+            expected, lambda: [self.switch.direct_counter(flow.entry) for flow in flows]
+        )
 
 
 class PerFlowNotItsAcknowledgements(EchelonTest):
@@ -53,9 +57,19 @@ class PerSegment(EchelonTest):
         flows = [entries.flow(flow, Fixed(2), RECEIVER, RECEIVER) for flow in numbers]
         self.install(
             *flows,
-            *(entries.segment(number, 1000 * n, 1000 * n + 1000, flow) for n, flow in enumerate(numbers)),
+            *(
+                entries.segment(number, 1000 * n, 1000 * n + 1000, flow)
+                for n, flow in enumerate(numbers)
+            ),
             entries.connection(
-                "tcp", 3, 3, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=2000
+                "tcp",
+                3,
+                3,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=3_600_000_000,
+                head_bytes=2000,
             ),
         )
         sizes = [len(self.carry(frames.tcp(3, 3, 400))) for _ in range(4)]
@@ -71,7 +85,9 @@ class PerPortAndQueue(EchelonTest):
         for port in (2, 3):
             flow = self.shim_flow(Fixed(5), port=port)
             before = self.sent(port)
-            sizes = [len(self.carry(flow.packet(payload_bytes=size), port)) for size in (10, 500, 1200)]
+            sizes = [
+                len(self.carry(flow.packet(payload_bytes=size), port)) for size in (10, 500, 1200)
+            ]
             expected = Count(before.packets + len(sizes), before.bytes + sum(sizes))
             self.await_equal(expected, partial(self.sent, port))
 

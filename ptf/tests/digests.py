@@ -11,7 +11,9 @@ from echelon_ptf.frames import LAST
 
 
 class StartAndFinish(EchelonTest):
-    """A flow sends one digest for its start and one for its end in every iteration, and none in between."""
+    """A flow sends one digest for its start and one for its end in every iteration, and none in
+    between.
+    """
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -19,7 +21,9 @@ class StartAndFinish(EchelonTest):
             for flags in (0, 0, 0, LAST):
                 self.carry(flow.packet(epoch, flags=flags))
             seen = [self.next_event(flow) for _ in range(2)]
-            self.assertEqual([(event.event, event.epoch) for event in seen], [(START, epoch), (FINISH, epoch)])
+            self.assertEqual(
+                [(event.event, event.epoch) for event in seen], [(START, epoch), (FINISH, epoch)]
+            )
             self.assertLess(seen[0].time_us, seen[1].time_us)
         self.expect_no_event()
 
@@ -70,7 +74,9 @@ class Clock(EchelonTest):
 
 
 class FlowsByBytes(EchelonTest):
-    """Flows known by their bytes start with the first packet in their segment and finish with the one that fills it."""
+    """Flows known by their bytes start with the first packet in their segment and finish with the
+    one that fills it.
+    """
 
     def runTest(self) -> None:
         number, first, second = self.new_connection(), self.ranked(Fixed(2)), self.ranked(Fixed(3))
@@ -78,15 +84,31 @@ class FlowsByBytes(EchelonTest):
             entries.segment(number, 0, 1000, first),
             entries.segment(number, 1000, 2000, second),
             entries.connection(
-                "udp", 6, 6, number=number, job=self.new_job(), is_head=True, gap_us=100_000, head_bytes=1900
+                "udp",
+                6,
+                6,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=100_000,
+                head_bytes=1900,
             ),
         )
         for epoch in (1, 2):
             for _ in range(4):
                 self.carry(frames.udp(6, 6, 500))
-            seen = [(event.flow, event.event, event.epoch) for event in (self.switch.next_event() for _ in range(4))]
+            seen = [
+                (event.flow, event.event, event.epoch)
+                for event in (self.switch.next_event() for _ in range(4))
+            ]
             self.assertEqual(
-                seen, [(first, START, epoch), (first, FINISH, epoch), (second, START, epoch), (second, FINISH, epoch)]
+                seen,
+                [
+                    (first, START, epoch),
+                    (first, FINISH, epoch),
+                    (second, START, epoch),
+                    (second, FINISH, epoch),
+                ],
             )
             time.sleep(0.3)
 

@@ -20,7 +20,9 @@ class _DepthTest(EchelonTest):
     """A slow queue with a threshold."""
 
     def codes(self, ecn: int) -> list[int]:
-        """Send a burst with the code point `ecn`, and return the code points with which it left, in order."""
+        """Send a burst with the code point `ecn`, and return the code points with which it left, in
+        order.
+        """
         self.slow_queue(_QUEUE, packets_per_s=10, frame_bytes=_FRAME_BYTES)
         self.install(entries.ecn_threshold(RECEIVER, _QUEUE, _THRESHOLD_PACKETS, _FRAME_BYTES))
         flow = self.shim_flow(Fixed(_QUEUE))
@@ -37,7 +39,9 @@ class _DepthTest(EchelonTest):
         return [frames.ecn_of(frame) for frame in left]
 
     def assert_marked_from_threshold(self, codes: list[int], unmarked: int) -> None:
-        """Check that the packets that found as many as the threshold before them are marked, and no earlier ones."""
+        """Check that the packets that found as many as the threshold before them are marked, and no
+        earlier ones.
+        """
         self.assertEqual(set(codes[:_THRESHOLD_PACKETS]), {unmarked}, codes)
         self.assertEqual(set(codes[-4:]), {CE}, codes)
         marks = [code == CE for code in codes]
@@ -87,17 +91,23 @@ class WithoutCongestion(EchelonTest):
         for threshold in (None, 100):
             if threshold is not None:
                 self.install(entries.ecn_threshold(RECEIVER, _QUEUE, threshold, _FRAME_BYTES))
-            self.assertEqual([frames.ecn_of(self.carry(flow.packet(ecn=code))) for code in codes], codes)
+            self.assertEqual(
+                [frames.ecn_of(self.carry(flow.packet(ecn=code))) for code in codes], codes
+            )
 
 
 class VirtualQueueMarks(EchelonTest):
-    """Bytes that a slower line outside the switch could not have sent by now count as its backlog."""
+    """Bytes that a slower line outside the switch could not have sent by now count as its
+    backlog.
+    """
 
     port = 3
 
     def runTest(self) -> None:
         # 1 kbit/s: each packet is four seconds of its work.
-        self.install(entries.virtual_queue(self.port, bits_per_ms=1, mark_above_bytes=4 * _FRAME_BYTES))
+        self.install(
+            entries.virtual_queue(self.port, bits_per_ms=1, mark_above_bytes=4 * _FRAME_BYTES)
+        )
         self.assertEqual(self.burst(ECT0), [ECT0] * 4 + [CE] * 4)
         self.assertEqual(self.burst(NOT_ECT), [NOT_ECT] * 8)
 
@@ -115,7 +125,9 @@ class VirtualQueueDrainsWhileItIsUsed(EchelonTest):
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(_QUEUE))
         # 80 kbit/s: the 65 ms that count at once drain 655 bytes.
-        self.install(entries.virtual_queue(self.port, bits_per_ms=80, mark_above_bytes=2 * _FRAME_BYTES))
+        self.install(
+            entries.virtual_queue(self.port, bits_per_ms=80, mark_above_bytes=2 * _FRAME_BYTES)
+        )
         packet = bytes(flow.packet(ecn=ECT0, payload_bytes=_PAYLOAD_BYTES))
         for _ in range(8):
             self.send(packet)
@@ -130,7 +142,9 @@ class VirtualQueueDrainsWhileItIsUsed(EchelonTest):
 
 
 class VirtualQueueDrains(EchelonTest):
-    """Packets that come no faster than the line are not marked, and the backlog is gone after a while."""
+    """Packets that come no faster than the line are not marked, and the backlog is gone after a
+    while.
+    """
 
     port = 4
 

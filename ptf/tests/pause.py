@@ -1,9 +1,18 @@
-"""A pause for senders over TCP: acknowledgements close the window while a connection has to stay in its queue."""
+"""A pause for senders over TCP: acknowledgements close the window while a connection has to stay in
+its queue.
+"""
 
 from __future__ import annotations
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import BEST_EFFORT_QUEUE, RECEIVER, SENDER, EchelonTest, receive_all, skipped_on
+from echelon_ptf.base import (
+    BEST_EFFORT_QUEUE,
+    RECEIVER,
+    SENDER,
+    EchelonTest,
+    receive_all,
+    skipped_on,
+)
 from echelon_ptf.entries import Fixed
 from scapy.layers.inet import TCP
 from scapy.layers.l2 import Ether
@@ -43,8 +52,12 @@ class _PauseTest(EchelonTest):
             self.send(frames.tcp(self.src_port, _DST_PORT, _PAYLOAD, seq=1000 + place * _PAYLOAD))
 
     def window(self, packets: int) -> int:
-        """Acknowledge so many packets, and return the window that the sender hears of; the checksum must be right."""
-        ack = frames.tcp(_DST_PORT, self.src_port, 0, src=RECEIVER, dst=SENDER, ack=1000 + packets * _PAYLOAD)
+        """Acknowledge so many packets, and return the window that the sender hears of; the checksum
+        must be right.
+        """
+        ack = frames.tcp(
+            _DST_PORT, self.src_port, 0, src=RECEIVER, dst=SENDER, ack=1000 + packets * _PAYLOAD
+        )
         self.send(ack, RECEIVER)
         heard = Ether(self.receive(SENDER))
         again = heard.copy()
@@ -58,7 +71,9 @@ class _PauseTest(EchelonTest):
 
 @skipped_on(tna=_NO_ROOM)
 class ClosesTheWindowWhileItStays(_PauseTest):
-    """The window is closed from the first packet that has to stay, until all that was sent is acknowledged."""
+    """The window is closed from the first packet that has to stay, until all that was sent is
+    acknowledged.
+    """
 
     def runTest(self) -> None:
         self.slow_queue(_SLOW, _PACKETS_PER_S, _PAYLOAD + 54)
@@ -79,7 +94,9 @@ class ClosesTheWindowWhileItStays(_PauseTest):
 
 @skipped_on(tna=_NO_ROOM)
 class TouchesNothingUnlessAsked(_PauseTest):
-    """A connection without an entry for its acknowledgements keeps its window, even if it has to stay."""
+    """A connection without an entry for its acknowledgements keeps its window, even if it has to
+    stay.
+    """
 
     def runTest(self) -> None:
         self.slow_queue(_SLOW, _PACKETS_PER_S, _PAYLOAD + 54)

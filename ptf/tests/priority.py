@@ -32,7 +32,9 @@ class PriorityIsTheLevel(EchelonTest):
 
 
 class DscpIsTheLevel(EchelonTest):
-    """The switch writes class selector code points, whatever the packet came with, and keeps the two ECN bits."""
+    """The switch writes class selector code points, whatever the packet came with, and keeps the
+    two ECN bits.
+    """
 
     def runTest(self) -> None:
         for queue in range(8):
@@ -40,11 +42,15 @@ class DscpIsTheLevel(EchelonTest):
             for ecn in (frames.NOT_ECT, frames.ECT1, frames.ECT0, frames.CE):
                 frame = flow.packet(ecn=ecn)
                 frame[IP].tos |= 46 << 2
-                self.assertEqual(self.carry(frame).hex(), bytes(frames.as_forwarded(frame, queue=queue)).hex())
+                self.assertEqual(
+                    self.carry(frame).hex(), bytes(frames.as_forwarded(frame, queue=queue)).hex()
+                )
 
 
 class DscpIsATable(EchelonTest):
-    """Other code points are the control plane's choice; without an entry the packet keeps its own."""
+    """Other code points are the control plane's choice; without an entry the packet keeps its
+    own.
+    """
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(5))
@@ -60,7 +66,9 @@ class DscpIsATable(EchelonTest):
 
 class _SlowPortTest(EchelonTest):
     def order_of_queues(self, packets: Sequence[Packet]) -> list[int]:
-        """Return the queues of `packets` in the order of leaving; they come while a long packet keeps the port busy."""
+        """Return the queues of `packets` in the order of leaving; they come while a long packet
+        keeps the port busy.
+        """
         self.slow_port(packets_per_s=1, frame_bytes=_LONG_FRAME_BYTES)
         burst = [bytes(packet) for packet in packets]
         self.send(frames.udp(9, 9, _LONG_FRAME_BYTES - 42))

@@ -1,4 +1,5 @@
-"""Promotion without reordering: a flow changes its queue only when the packet that it sent last has left.
+"""Promotion without reordering: a flow changes its queue only when the packet that it sent last has
+left.
 
 Queues are slowed so that packets wait; every packet carries its place in the flow in `remaining`.
 """
@@ -19,13 +20,18 @@ _FRAME_BYTES = 500
 _PACKETS_PER_S = 5
 _SLOW, _FAST, _FASTER = 1, 4, 6
 _HOUR_US = 3_600_000_000
-_UNSEEN = "ingress of a Tofino cannot know which packets have left: a flow moves by ALONE or the port's hold time"
+_UNSEEN = (
+    "ingress of a Tofino cannot know which packets have left: a flow moves by ALONE or the port's"
+    " hold time"
+)
 _NO_EXPIRY = "egress of a Tofino does not know for how long a rank holds"
 _FOREVER = constants()["HOLD_FOREVER"]
 
 
 def _packet(flow: Flow, place: int, epoch: int = 1) -> bytes:
-    return bytes(flow.packet(epoch, remaining=place, payload_bytes=_FRAME_BYTES - frames.HEADER_BYTES))
+    return bytes(
+        flow.packet(epoch, remaining=place, payload_bytes=_FRAME_BYTES - frames.HEADER_BYTES)
+    )
 
 
 class _PromotionTest(EchelonTest):
@@ -62,14 +68,19 @@ class AtOnceWhenNothingWaits(_PromotionTest):
 
 @skipped_on(tna=_UNSEEN)
 class WaitsForEarlierPackets(_PromotionTest):
-    """While packets of the flow wait in the lower queue, later ones follow them there, and ask the sender to drain."""
+    """While packets of the flow wait in the lower queue, later ones follow them there, and ask the
+    sender to drain.
+    """
 
     def runTest(self) -> None:
         self.send_all(range(6))
         self.rerank(self.flow, Fixed(_FAST))
         self.send_all(range(6, 9))
         self.assert_left(
-            [*((place, _SLOW, 0) for place in range(6)), *((place, _SLOW, DRAIN) for place in range(6, 9))]
+            [
+                *((place, _SLOW, 0) for place in range(6)),
+                *((place, _SLOW, DRAIN) for place in range(6, 9)),
+            ]
         )
         self.send_all([9])
         self.assert_left([(9, _FAST, 0)])
@@ -120,20 +131,27 @@ class OtherFlowsAreNotHeld(_PromotionTest):
 
 
 class NextIterationStartsAnew(_PromotionTest):
-    """The first packet of a flow in an iteration goes where it belongs, whatever still waits of the last one."""
+    """The first packet of a flow in an iteration goes where it belongs, whatever still waits of the
+    last one.
+    """
 
     def runTest(self) -> None:
         self.send_all(range(6))
         self.rerank(self.flow, Fixed(_FAST))
         self.send_all([100], epoch=2)
-        seen = [(frames.shim_of(frame).remaining, frames.queue_of(frame)) for frame in receive_all(self, 7)]
+        seen = [
+            (frames.shim_of(frame).remaining, frames.queue_of(frame))
+            for frame in receive_all(self, 7)
+        ]
         self.assertLess(seen.index((100, _FAST)), 6)
         self.assertEqual([place for place, _ in seen if place != 100], list(range(6)))
 
 
 @skipped_on(tna=_UNSEEN)
 class TardyWhileItWaits(_PromotionTest):
-    """The level rises with time while packets wait: order is kept, and the first packet after they have left rises."""
+    """The level rises with time while packets wait: order is kept, and the first packet after they
+    have left rises.
+    """
 
     def runTest(self) -> None:
         profile = self.profile(_SLOW, below={-500_000: _FAST})
@@ -154,7 +172,9 @@ class TardyWhileItWaits(_PromotionTest):
 
 @skipped_on(tna=_NO_EXPIRY)
 class OutOfDateRankAsksToDrain(_PromotionTest):
-    """A packet that waited longer than its rank held says so as it leaves; one that left at once does not."""
+    """A packet that waited longer than its rank held says so as it leaves; one that left at once
+    does not.
+    """
 
     def runTest(self) -> None:
         profile = self.profile(_SLOW, below={-450_000: _FAST})
@@ -177,7 +197,9 @@ class RankThatHoldsDoesNot(_PromotionTest):
 
 @skipped_on(tna=_UNSEEN)
 class ThroughAllLevels(EchelonTest):
-    """A flow that is sent without a pause while its deadline passes rises level by level and is never reordered."""
+    """A flow that is sent without a pause while its deadline passes rises level by level and is
+    never reordered.
+    """
 
     def runTest(self) -> None:
         steps = {-level * 150_000: level for level in range(1, 8)}
@@ -194,7 +216,9 @@ class ThroughAllLevels(EchelonTest):
 
 
 class WithoutShim(EchelonTest):
-    """Flows known by their bytes are held back in the same way, and nothing is written into their packets."""
+    """Flows known by their bytes are held back in the same way, and nothing is written into their
+    packets.
+    """
 
     def runTest(self) -> None:
         self.slow_queue(_SLOW, _PACKETS_PER_S, _FRAME_BYTES)
@@ -203,7 +227,14 @@ class WithoutShim(EchelonTest):
             *entries.by_bytes(profile, [800], [_SLOW, _FAST]),
             entries.segment(number, 0, 1 << 20, self.ranked(Attained(self.new_group(), profile))),
             entries.connection(
-                "tcp", 4, 4, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=1 << 20
+                "tcp",
+                4,
+                4,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=3_600_000_000,
+                head_bytes=1 << 20,
             ),
         )
         sent = [frames.tcp(4, 4, 400, seq=place) for place in range(4)]
@@ -216,8 +247,9 @@ class WithoutShim(EchelonTest):
 
 @skipped_on(tna=_UNSEEN)
 class NextFlowOfAConnection(EchelonTest):
-    """Flows known by their bytes keep the order of their connection: the next one starts in its own queue when the last
-    packet of the one before has left, and in that one's queue until then. The next iteration starts anew."""
+    """Flows known by their bytes keep the order of their connection: the next one starts in its own
+    queue when the last packet of the one before has left, and in that one's queue until then. The
+    next iteration starts anew."""
 
     def runTest(self) -> None:
         self.slow_queue(_SLOW, _PACKETS_PER_S, _FRAME_BYTES)
@@ -225,13 +257,17 @@ class NextFlowOfAConnection(EchelonTest):
         self.install(
             entries.segment(number, 0, 1200, self.ranked(Fixed(_SLOW))),
             entries.segment(number, 1200, 3200, self.ranked(Fixed(_FAST))),
-            entries.connection("tcp", 6, 6, number=number, job=job, is_head=True, gap_us=1, head_bytes=3200),
+            entries.connection(
+                "tcp", 6, 6, number=number, job=job, is_head=True, gap_us=1, head_bytes=3200
+            ),
         )
         sent = [frames.tcp(6, 6, 400, seq=place) for place in range(10)]
         for frame in sent[:6]:
             self.send(frame)
         left = list(receive_all(self, 6))
-        self.assertEqual(left, [bytes(frames.as_forwarded(frame, queue=_SLOW)) for frame in sent[:6]])
+        self.assertEqual(
+            left, [bytes(frames.as_forwarded(frame, queue=_SLOW)) for frame in sent[:6]]
+        )
         for frame in sent[6:8]:
             self.assertEqual(self.queue_of(frame), _FAST)
         for frame in sent[8:]:
@@ -251,7 +287,9 @@ class _HoldTest(EchelonTest):
 
 
 class StaysForTheHoldTime(_HoldTest):
-    """A flow stays in a queue behind the switch, and asks to drain, though all its packets have left the switch."""
+    """A flow stays in a queue behind the switch, and asks to drain, though all its packets have
+    left the switch.
+    """
 
     def runTest(self) -> None:
         for us in (_HOUR_US, _FOREVER):
@@ -265,7 +303,9 @@ class StaysForTheHoldTime(_HoldTest):
 
 
 class AloneNeedNotWait(_HoldTest):
-    """A packet that is the only one of its flow on the way changes the queue at once, and those behind it follow."""
+    """A packet that is the only one of its flow on the way changes the queue at once, and those
+    behind it follow.
+    """
 
     def runTest(self) -> None:
         for us in (_HOUR_US, _FOREVER):
@@ -302,7 +342,9 @@ class OnlyThatQueueIsHeld(_HoldTest):
 
 
 class HeldWithoutShim(_HoldTest):
-    """Flows known by their bytes stay in the same way, and nothing is written into their packets."""
+    """Flows known by their bytes stay in the same way, and nothing is written into their
+    packets.
+    """
 
     def runTest(self) -> None:
         self.held_flow(_HOUR_US)
@@ -311,7 +353,14 @@ class HeldWithoutShim(_HoldTest):
             *entries.by_bytes(profile, [800], [_SLOW, _FAST]),
             entries.segment(number, 0, 1 << 20, self.ranked(Attained(self.new_group(), profile))),
             entries.connection(
-                "tcp", 5, 5, number=number, job=self.new_job(), is_head=True, gap_us=_HOUR_US, head_bytes=1 << 20
+                "tcp",
+                5,
+                5,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=_HOUR_US,
+                head_bytes=1 << 20,
             ),
         )
         for place in range(4):

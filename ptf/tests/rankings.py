@@ -1,4 +1,6 @@
-"""Each ranking: a fixed level, the deadline by thresholds or relative, the service attained, a window of time."""
+"""Each ranking: a fixed level, the deadline by thresholds or relative, the service attained, a
+window of time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from fractions import Fraction
 from typing import Any
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import BEST_EFFORT_QUEUE, PORTS, STALE_QUEUE, EchelonTest, Flow, architecture, skipped_on
+from echelon_ptf.base import (
+    BEST_EFFORT_QUEUE,
+    PORTS,
+    STALE_QUEUE,
+    EchelonTest,
+    Flow,
+    architecture,
+    skipped_on,
+)
 from echelon_ptf.entries import Attained, Deadline, Fixed, Window
 from echelon_ptf.frames import LAST
 
@@ -22,10 +32,11 @@ _STEP_US = 300_000
 
 class _PassingTimeTest(EchelonTest):
     def levels_over_time(self, flow: Flow, earliest: int, below: Mapping[int, int]) -> list[int]:
-        """Return the queues of the flow's packets until its slack is below all thresholds of its profile.
+        """Return the queues of the flow's packets until its slack is below all thresholds of its
+        profile.
 
-        Every packet is marked as the flow's last one, so that a digest tells its slack: which queue it belongs to does
-        not depend on how fast anybody is.
+        Every packet is marked as the flow's last one, so that a digest tells its slack: which queue
+        it belongs to does not depend on how fast anybody is.
         """
         seen: list[int] = []
         slack_us = 0
@@ -52,7 +63,9 @@ class FixedLevel(EchelonTest):
 
 
 class DeadlinePasses(_PassingTimeTest):
-    """The level of a flow rises as its slack shrinks, packet by packet, and falls when the next iteration starts."""
+    """The level of a flow rises as its slack shrinks, packet by packet, and falls when the next
+    iteration starts.
+    """
 
     def runTest(self) -> None:
         earliest, below = 1, {-_STEP_US: 3, -3 * _STEP_US: 6}
@@ -70,7 +83,8 @@ class EarlierDeadlineFirst(EchelonTest):
         profile = self.profile(1, below={60 * second: 2, 40 * second: 3, 20 * second: 4})
         echelonflow, job = self.new_echelonflow(), self.new_job()
         flows = [
-            self.deadline_flow(profile, offset * second, echelonflow=echelonflow, job=job) for offset in (0, 30, 50, 70)
+            self.deadline_flow(profile, offset * second, echelonflow=echelonflow, job=job)
+            for offset in (0, 30, 50, 70)
         ]
         self.assertEqual([self.queue_of(flow.packet()) for flow in flows], [4, 3, 2, 1])
 
@@ -86,11 +100,15 @@ class _AttainedTest(EchelonTest):
         self.flows = [self.shim_flow(self.rank) for _ in range(2)]
 
     def queue(self, flow: int, epoch: int) -> int:
-        return self.queue_of(self.flows[flow].packet(epoch, payload_bytes=500 - frames.HEADER_BYTES))
+        return self.queue_of(
+            self.flows[flow].packet(epoch, payload_bytes=500 - frames.HEADER_BYTES)
+        )
 
 
 class AttainedService(_AttainedTest):
-    """The bytes of all flows of a group count, in whole frames, and start anew with an iteration."""
+    """The bytes of all flows of a group count, in whole frames, and start anew with an
+    iteration.
+    """
 
     def runTest(self) -> None:
         for epoch in (255, 0):
@@ -117,7 +135,14 @@ class AttainedServiceByBytes(EchelonTest):
             entries.segment(number, 0, 2000, self.ranked(rank)),
             entries.segment(number, 2000, 4000, self.ranked(rank)),
             entries.connection(
-                "udp", 8, 8, number=number, job=self.new_job(), is_head=True, gap_us=1_000_000, head_bytes=3900
+                "udp",
+                8,
+                8,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=1_000_000,
+                head_bytes=3900,
             ),
         )
         frame = frames.udp(8, 8, 500 - 42)
@@ -128,7 +153,9 @@ class AttainedServiceByBytes(EchelonTest):
 
 
 class TimeWindow(EchelonTest):
-    """The time in the period decides, counted from the group's first packet, whatever iteration a packet belongs to."""
+    """The time in the period decides, counted from the group's first packet, whatever iteration a
+    packet belongs to.
+    """
 
     def runTest(self) -> None:
         period_us, inside, outside = 800_000, 5, 1
@@ -143,7 +170,9 @@ class TimeWindow(EchelonTest):
             flow = self.shim_flow(rank, job=job)
             queue = self.queue_of(flow.packet(n))
             position_us = (self.next_event(flow).time_us - origin_us) % period_us
-            self.assertEqual(queue, inside if position_us <= period_us // 2 else outside, f"at {position_us} us")
+            self.assertEqual(
+                queue, inside if position_us <= period_us // 2 else outside, f"at {position_us} us"
+            )
             seen.add(queue)
             time.sleep(0.07)
         self.assertEqual(seen, {inside, outside})
@@ -169,7 +198,8 @@ _NO_RANK = -0x40000000
 
 
 class _RelativeTest(EchelonTest):
-    """Ranks are parts of a period of 100 s, and levels are 10, 20 and 30 % behind the most urgent flow at the port.
+    """Ranks are parts of a period of 100 s, and levels are 10, 20 and 30 % behind the most urgent
+    flow at the port.
 
     Offsets are tens of seconds apart, so that nothing depends on how fast the machine is.
     """
@@ -195,8 +225,9 @@ class _RelativeTest(EchelonTest):
         return [self.shim_flow(rank, job=job) for rank in ranks]
 
     def forget(self) -> None:
-        """Leave no flow at the port. A packet that is a thousand periods late, and the last of its flow, is forgotten
-        at once. Where only packets of others make a port forget, its register is set."""
+        """Leave no flow at the port. A packet that is a thousand periods late, and the last of its
+        flow, is forgotten at once. Where only packets of others make a port forget, its register is
+        set."""
         if architecture() == "tna":
             for port in PORTS:
                 self.switch.set_register("EchelonIngress.top.top_rank", port, _NO_RANK)
@@ -209,7 +240,9 @@ class _RelativeTest(EchelonTest):
 
 
 class RelativeLevels(_RelativeTest):
-    """The most urgent flow is on top, whatever its deadline, and others below by how far they are behind it."""
+    """The most urgent flow is on top, whatever its deadline, and others below by how far they are
+    behind it.
+    """
 
     def runTest(self) -> None:
         flows = self.job((0, 5, 15, 28, 95), self.relative(self.period_us))
@@ -221,7 +254,9 @@ class RelativeLevels(_RelativeTest):
 
 @skipped_on(tna="the most urgent rank decays with packets of others, not with time")
 class TheMostUrgentHasLeft(_RelativeTest):
-    """When the time for which the most urgent flow counts after its end is over, the next that sends is at the top."""
+    """When the time for which the most urgent flow counts after its end is over, the next that
+    sends is at the top.
+    """
 
     def runTest(self) -> None:
         profile = self.relative(self.period_us, idle_us=8 * _S // 10)
@@ -245,7 +280,9 @@ class RelativeLevelsOfAPort(_RelativeTest):
 
 
 class RelativeLevelsOfJobsOfOnePort(_RelativeTest):
-    """Tardiness is compared in parts of each job's own period, and a head start counts against it."""
+    """Tardiness is compared in parts of each job's own period, and a head start counts against
+    it.
+    """
 
     def runTest(self) -> None:
         # Two flows that are 60 s late: 60 % of 100 s, 30 % of 200 s.
@@ -260,7 +297,9 @@ class RelativeLevelsOfJobsOfOnePort(_RelativeTest):
 
 
 class ADueTimeOfItsOwn(_RelativeTest):
-    """A flow is ranked by when it should have finished, and opens iterations and is late by its offset."""
+    """A flow is ranked by when it should have finished, and opens iterations and is late by its
+    offset.
+    """
 
     def runTest(self) -> None:
         profile, echelonflow = self.relative(self.period_us), self.new_echelonflow()
@@ -273,7 +312,9 @@ class ADueTimeOfItsOwn(_RelativeTest):
             self.next_event(flow)
         ended = self.next_event(flows[2])
         # The packet that opened the iteration was as late as its offset, 0 s before.
-        self.assertTrue(-5 * _S < ended.slack_us <= self.switch.time_error_us, f"{ended.slack_us} us")
+        self.assertTrue(
+            -5 * _S < ended.slack_us <= self.switch.time_error_us, f"{ended.slack_us} us"
+        )
         age_us = self.shim_after(flows[1], epoch=2).age_us
         self.assertTrue(9.9 * _S < age_us < 15 * _S, f"{age_us} us")
 
@@ -283,7 +324,9 @@ class ADueTimeBeforeTheOffset(_RelativeTest):
 
     def runTest(self) -> None:
         profile, echelonflow = self.relative(self.period_us), self.new_echelonflow()
-        late, early = self.flows(*(Deadline(echelonflow, profile, 50 * _S, due * _S) for due in (50, 35)))
+        late, early = self.flows(
+            *(Deadline(echelonflow, profile, 50 * _S, due * _S) for due in (50, 35))
+        )
         self.assertEqual([self.queue_of(flow.packet()) for flow in (early, late)], [7, 6])
 
 
@@ -317,17 +360,24 @@ class _BytesLeftTest(_RelativeTest):
 
     def queues(self, bytes_of_s: int, *packets: tuple[Flow, int]) -> list[int]:
         """Return the queues of packets of flows of which so many seconds are left."""
-        return [self.queue_of(flow.packet(remaining=left_s * bytes_of_s)) for flow, left_s in packets]
+        return [
+            self.queue_of(flow.packet(remaining=left_s * bytes_of_s)) for flow, left_s in packets
+        ]
 
     def overtakes(self, left_shift: int, bytes_of_s: int) -> None:
         long, short = self.two(left_shift)
         self.assertEqual(self.queues(bytes_of_s, (short, 5), (long, 20)), [7, 6])
         # What is left of the longer one has become less: it overtakes, and its rank goes on rising.
-        self.assertEqual(self.queues(bytes_of_s, (long, 1), (short, 16), (long, 0), (short, 25)), [7, 6, 7, 5])
+        self.assertEqual(
+            self.queues(bytes_of_s, (long, 1), (short, 16), (long, 0), (short, 25)), [7, 6, 7, 5]
+        )
 
 
 class BytesLeft(_BytesLeftTest):
-    """Of flows that are equally late, the one of which less is left goes first. Its rank rises as it sends."""
+    """Of flows that are equally late, the one of which less is left goes first.
+
+    Its rank rises as it sends.
+    """
 
     def runTest(self) -> None:
         self.overtakes(0, _S)
@@ -353,7 +403,9 @@ class BytesLeftDoNotCount(_BytesLeftTest):
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
         flow, other = (self.flows(Deadline(self.new_echelonflow(), profile))[0] for _ in range(2))
-        self.assertEqual(self.queues(_S, (other, 0), (flow, 4000), (other, 4000), (flow, 0)), [7, 7, 7, 7])
+        self.assertEqual(
+            self.queues(_S, (other, 0), (flow, 4000), (other, 4000), (flow, 0)), [7, 7, 7, 7]
+        )
 
 
 class BytesLeftBesideADueTime(_BytesLeftTest):
@@ -362,7 +414,9 @@ class BytesLeftBesideADueTime(_BytesLeftTest):
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
         first = self.flows(Deadline(self.new_echelonflow(), profile))[0]
-        second = self.flows(Deadline(self.new_echelonflow(), profile, due_us=15 * _S, left_shift=2))[0]
+        second = self.flows(
+            Deadline(self.new_echelonflow(), profile, due_us=15 * _S, left_shift=2)
+        )[0]
         self.assertEqual(self.queues(4 * _S, (first, 0), (second, 0), (second, 8)), [7, 6, 5])
 
 
@@ -379,13 +433,21 @@ class BytesLeftByPosition(_RelativeTest):
         self.install(
             entries.segment(number, 0, 40 * per_s, self.ranked(rank)),
             entries.connection(
-                "udp", 8, 8, number=number, job=self.new_job(), is_head=True, gap_us=_S, head_bytes=39 * per_s
+                "udp",
+                8,
+                8,
+                number=number,
+                job=self.new_job(),
+                is_head=True,
+                gap_us=_S,
+                head_bytes=39 * per_s,
             ),
         )
         urgent = self.flows(Deadline(self.new_echelonflow(), profile))[0]
         self.start(urgent)
         seen = [self.queue_of(frames.udp(8, 8, 12 * per_s)) for _ in range(3)]
-        # 40 s are left, then 28 s, then 16 s. A connection does not change its queue while its packets may wait.
+        # 40 s are left, then 28 s, then 16 s. A connection does not change its queue while its
+        # packets may wait.
         self.assertEqual(seen, [4, 5, 6])
 
 
@@ -414,7 +476,9 @@ class TheMostUrgentIsForgotten(_RelativeTest):
 
 
 class TheReferenceIsTold(_RelativeTest):
-    """The age in the shim sets the reference of an iteration, or puts it back, never forward; and is written back."""
+    """The age in the shim sets the reference of an iteration, or puts it back, never forward; and
+    is written back.
+    """
 
     def assert_age(self, age_us: int, least_us: int) -> None:
         """Check an age to 5 s of a slow machine."""
@@ -452,7 +516,9 @@ class ThresholdsHearNothing(_RelativeTest):
 
 @skipped_on(tna="memories are in a unit that is a power of two of ticks")
 class Memory(_RelativeTest):
-    """Three quarters of what was lost before and of the last iteration's delay count in the next one."""
+    """Three quarters of what was lost before and of the last iteration's delay count in the next
+    one.
+    """
 
     def runTest(self) -> None:
         # 40 s late at its end, of which 10 s are its own: 30 % of the period.
@@ -469,12 +535,16 @@ class Memory(_RelativeTest):
     def assert_about(self, memory: int, expected: Fraction) -> None:
         """Check a memory to 5 % of the period, which is 5 s of a slow machine."""
         found = Fraction(memory, _NUMBERS["MEMORY_UNIT"])
-        self.assertTrue(expected - Fraction(1, 100) <= found < expected + Fraction(5, 100), f"{float(found):g}")
+        self.assertTrue(
+            expected - Fraction(1, 100) <= found < expected + Fraction(5, 100), f"{float(found):g}"
+        )
 
 
 @skipped_on(tna="memories are in a unit that is a power of two of ticks")
 class MemoryIsTold(_RelativeTest):
-    """The largest memory that was told in an iteration counts, and moves the job before one that lost nothing."""
+    """The largest memory that was told in an iteration counts, and moves the job before one that
+    lost nothing.
+    """
 
     def runTest(self) -> None:
         profile = self.relative(self.period_us)

@@ -1,7 +1,7 @@
 """The reference time of an EchelonFlow: when its iteration began, and which iteration that is.
 
-Digests tell the slack that the switch computed and the instant it did so, in microseconds of its own clock: what the
-slack of one packet must be follows exactly from the digests of two.
+Digests tell the slack that the switch computed and the instant it did so, in microseconds of its
+own clock: what the slack of one packet must be follows exactly from the digests of two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _OFFSET_US = 500_000
 
 
 class _ReferenceTest(EchelonTest):
-    """One job with a head flow and a member that is to finish half a second later; any tardiness shows in the queue."""
+    """One job with a head flow and a member that is to finish half a second later; any tardiness
+    shows in the queue.
+    """
 
     def setUp(self) -> None:
         super().setUp()
@@ -26,9 +28,13 @@ class _ReferenceTest(EchelonTest):
         self.head, self.member = self.flow(0), self.flow(_OFFSET_US)
 
     def flow(self, offset_us: int) -> Flow:
-        return self.deadline_flow(self.at_once_tardy, offset_us, echelonflow=self.echelonflow, job=self.job)
+        return self.deadline_flow(
+            self.at_once_tardy, offset_us, echelonflow=self.echelonflow, job=self.job
+        )
 
-    def assert_counts_from(self, reference_us: int, member: FlowEvent, offset_us: int = _OFFSET_US) -> None:
+    def assert_counts_from(
+        self, reference_us: int, member: FlowEvent, offset_us: int = _OFFSET_US
+    ) -> None:
         self.assert_us(member.slack_us, reference_us + offset_us - member.time_us)
 
 
@@ -43,7 +49,9 @@ class HeadSetsIt(_ReferenceTest):
 
 
 class LateProducersFlowIsTardyFromBirth(_ReferenceTest):
-    """EchelonFlow's self-correction: what comes after its ideal finish time ranks as tardy with its first packet."""
+    """EchelonFlow's self-correction: what comes after its ideal finish time ranks as tardy with its
+    first packet.
+    """
 
     def runTest(self) -> None:
         self.assertEqual(self.queue_of(self.head.packet()), _ON_TIME)
@@ -53,7 +61,9 @@ class LateProducersFlowIsTardyFromBirth(_ReferenceTest):
 
 
 class LostHead(_ReferenceTest):
-    """The first member that arrives leaves now - its offset; the head, when it comes after all, changes nothing."""
+    """The first member that arrives leaves now - its offset; the head, when it comes after all,
+    changes nothing.
+    """
 
     def runTest(self) -> None:
         member = self.start(self.member)
@@ -182,7 +192,9 @@ class StragglersOfFixedFlows(EchelonTest):
 
 
 class RestartedJob(_ReferenceTest):
-    """A restarted job counts its iterations from one again, and is ranked at once in all of them."""
+    """A restarted job counts its iterations from one again, and is ranked at once in all of
+    them.
+    """
 
     def runTest(self) -> None:
         for epoch in (*range(1, 41, 8), 40):

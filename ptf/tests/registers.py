@@ -37,7 +37,9 @@ class ReferenceTime(_RegisterTest):
 
 
 class PlaceOfAFlow(_RegisterTest):
-    """A flow's registers hold iteration, queue and sequence number of its last packet, which has left."""
+    """A flow's registers hold iteration, queue and sequence number of its last packet, which has
+    left.
+    """
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(5))
@@ -51,7 +53,9 @@ class PlaceOfAFlow(_RegisterTest):
 
 
 class SequenceNumbersWrapAround(_RegisterTest):
-    """Promotion waits for the packets of the flow, and no longer, also after 2**32 packets of a queue."""
+    """Promotion waits for the packets of the flow, and no longer, also after 2**32 packets of a
+    queue.
+    """
 
     def runTest(self) -> None:
         slow, frame_bytes = 3, 500
@@ -59,13 +63,18 @@ class SequenceNumbersWrapAround(_RegisterTest):
         for register in ("queue_entered", "queue_left"):
             self.switch.set_register(register, RECEIVER * 8 + slow, (1 << 32) - 3)
         flow = self.shim_flow(Fixed(slow))
-        packets = [flow.packet(remaining=place, payload_bytes=frame_bytes - frames.HEADER_BYTES) for place in range(7)]
+        packets = [
+            flow.packet(remaining=place, payload_bytes=frame_bytes - frames.HEADER_BYTES)
+            for place in range(7)
+        ]
         for frame in packets[:5]:
             self.send(frame)
         self.rerank(flow, Fixed(6))
         self.send(packets[5])
         left = list(receive_all(self, 6))
         self.assertEqual([frames.shim_of(frame).remaining for frame in left], list(range(6)))
-        self.assertEqual([int(frames.shim_of(frame).flags) & DRAIN for frame in left], [0] * 5 + [DRAIN])
+        self.assertEqual(
+            [int(frames.shim_of(frame).flags) & DRAIN for frame in left], [0] * 5 + [DRAIN]
+        )
         self.assertEqual(self.switch.register("queue_left", RECEIVER * 8 + slow), 3)
         self.assertEqual(self.queue_of(packets[6]), 6)

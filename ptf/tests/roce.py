@@ -1,4 +1,6 @@
-"""The tests of RoCE v2: flows by queue pair and packet number, answers, code points, and promotion between messages."""
+"""The tests of RoCE v2: flows by queue pair and packet number, answers, code points, and promotion
+between messages.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,16 @@ _ACKNOWLEDGE, _CONGESTION = 0x11, 0x81
 _GAP_S = 0.2
 _FOREVER_S = 3600.0
 _WRAP = 1 << 24
-_UNSEEN = "ingress of a Tofino cannot know which packets have left: a queue pair rises after the port's hold time"
+_UNSEEN = (
+    "ingress of a Tofino cannot know which packets have left: a queue pair rises after the port's"
+    " hold time"
+)
 
 
 class _QueuePairTest(EchelonTest):
-    """A queue pair of host 2 that gets two packets of a flow in queue 2, then four of one in queue 5."""
+    """A queue pair of host 2 that gets two packets of a flow in queue 2, then four of one in queue
+    5.
+    """
 
     gap_s = _FOREVER_S
     first_psn = 100
@@ -58,7 +65,9 @@ class _QueuePairTest(EchelonTest):
 
     def queues(self, *places: int) -> list[int]:
         """Send packets, each a message, by their places, and return their queues."""
-        return [self.queue_of(frames.roce(_ONLY, self.pair, self.first_psn + place)) for place in places]
+        return [
+            self.queue_of(frames.roce(_ONLY, self.pair, self.first_psn + place)) for place in places
+        ]
 
     @staticmethod
     def nobodys() -> int:
@@ -67,7 +76,9 @@ class _QueuePairTest(EchelonTest):
 
 
 class ByPacketNumbers(_QueuePairTest):
-    """The number of a packet tells its place in the iteration; what is past the last flow is nobody's."""
+    """The number of a packet tells its place in the iteration; what is past the last flow is
+    nobody's.
+    """
 
     def runTest(self) -> None:
         self.assertEqual(self.queues(*range(7)), [2, 2, 5, 5, 5, 5, self.nobodys()])
@@ -80,7 +91,9 @@ class NumbersWrap(ByPacketNumbers):
 
 
 class SentAgain(_QueuePairTest):
-    """What a sender sends again after a loss is where it was, and so is what was lost and comes later."""
+    """What a sender sends again after a loss is where it was, and so is what was lost and comes
+    later.
+    """
 
     first_psn = _WRAP - 2
 
@@ -106,7 +119,9 @@ class NextQueuePairIteration(_QueuePairTest):
 
 
 class AnswersOfRoce(_QueuePairTest):
-    """Acknowledgements and congestion notifications go to the control queue, whosever they are, and count nothing."""
+    """Acknowledgements and congestion notifications go to the control queue, whosever they are, and
+    count nothing.
+    """
 
     def runTest(self) -> None:
         self.assertEqual(self.queues(0), [2])
@@ -117,7 +132,9 @@ class AnswersOfRoce(_QueuePairTest):
 
 
 class OtherQueuePairs(_QueuePairTest):
-    """A packet to another queue pair, host or port belongs to no connection of a job; the sender does not matter."""
+    """A packet to another queue pair, host or port belongs to no connection of a job; the sender
+    does not matter.
+    """
 
     def runTest(self) -> None:
         others = [
@@ -126,14 +143,18 @@ class OtherQueuePairs(_QueuePairTest):
         ]
         for frame in others:
             self.assertEqual(self.queue_of(frame), BEST_EFFORT_QUEUE)
-        self.assertEqual(self.queue_of(frames.roce(_ONLY, self.pair, 100, port=4790)), BEST_EFFORT_QUEUE)
-        self.assertEqual(self.queue_of(frames.roce(_ONLY, self.pair, 100, dst=3), port=3), BEST_EFFORT_QUEUE)
+        self.assertEqual(
+            self.queue_of(frames.roce(_ONLY, self.pair, 100, port=4790)), BEST_EFFORT_QUEUE
+        )
+        self.assertEqual(
+            self.queue_of(frames.roce(_ONLY, self.pair, 100, dst=3), port=3), BEST_EFFORT_QUEUE
+        )
         self.assertEqual(self.queue_of(frames.roce(_ONLY, self.pair, 100, src=3)), 2)
 
 
 class KeepsItsCodePoint(_QueuePairTest):
-    """A packet keeps its NIC's code point where nothing is configured, so that it stays in a lossless queue.
-    Its invariant CRC is right when it leaves."""
+    """A packet keeps its NIC's code point where nothing is configured, so that it stays in a
+    lossless queue. Its invariant CRC is right when it leaves."""
 
     marks = False
 
@@ -163,7 +184,9 @@ class TakesAConfiguredCodePoint(_QueuePairTest):
 
 @skipped_on(tna=_UNSEEN)
 class RisesBetweenMessages(_QueuePairTest):
-    """A queue pair rises with the first packet of a message, and keeps its order when packets wait."""
+    """A queue pair rises with the first packet of a message, and keeps its order when packets
+    wait.
+    """
 
     def runTest(self) -> None:
         def frame(place: int, opcode: int) -> bytes:
@@ -171,7 +194,9 @@ class RisesBetweenMessages(_QueuePairTest):
 
         self.assertEqual(self.queues(0, 1), [2, 2])
         self.assertEqual([self.queue_of(frame(place, _MIDDLE)) for place in (2, 3)], [2, 2])
-        self.assertEqual([self.queue_of(frame(4, _FIRST)), self.queue_of(frame(5, _MIDDLE))], [5, 5])
+        self.assertEqual(
+            [self.queue_of(frame(4, _FIRST)), self.queue_of(frame(5, _MIDDLE))], [5, 5]
+        )
 
 
 @skipped_on(tna=_UNSEEN)
@@ -184,6 +209,8 @@ class OrderOfAQueuePair(_QueuePairTest):
         for frame in sent[:5]:
             self.send(frame)
         left = list(receive_all(self, 5, RECEIVER))
-        self.assertEqual([Ether(frame)[BTH].psn for frame in left], [self.first_psn + n for n in range(5)])
+        self.assertEqual(
+            [Ether(frame)[BTH].psn for frame in left], [self.first_psn + n for n in range(5)]
+        )
         self.assertEqual([frames.queue_of(frame) for frame in left], [2] * 5)
         self.assertEqual(self.queue_of(sent[5]), 5)

@@ -1,7 +1,8 @@
 """The tests of levels by slack: thresholds of each job's own, edges, saturation.
 
-A flow that is to finish long before or after another one of its EchelonFlow has any slack that a test wants at once,
-tardy or not, and the thresholds are tens of seconds apart: nothing depends on how fast the machine is.
+A flow that is to finish long before or after another one of its EchelonFlow has any slack that a
+test wants at once, tardy or not, and the thresholds are tens of seconds apart: nothing depends on
+how fast the machine is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class _SlackTest(EchelonTest):
         flow = self.deadline_flow(profile, anchor_us + slack_us, echelonflow=echelonflow, job=job)
         queue = self.queue_of(flow.packet())
         event = self.next_event(flow)
-        self.assertTrue(slack_us - 5 * _S < event.slack_us <= slack_us, f"{event.slack_us} us of slack, not {slack_us}")
+        self.assertTrue(
+            slack_us - 5 * _S < event.slack_us <= slack_us,
+            f"{event.slack_us} us of slack, not {slack_us}",
+        )
         return queue
 
 
@@ -36,7 +40,9 @@ class SevenThresholds(_SlackTest):
     """Eight levels, from early to tardy."""
 
     def runTest(self) -> None:
-        thresholds = {at * _S: queue for queue, at in enumerate((60, 40, 20, 0, -20, -40, -60), start=1)}
+        thresholds = {
+            at * _S: queue for queue, at in enumerate((60, 40, 20, 0, -20, -40, -60), start=1)
+        }
         profile = self.profile(0, below=thresholds)
         seen = [self.queue_at(profile, at * _S) for at in (70, 50, 30, 10, -10, -30, -50, -70)]
         self.assertEqual(seen, list(range(8)))
@@ -48,8 +54,15 @@ class ThresholdsPerJob(_SlackTest):
     def runTest(self) -> None:
         short = self.profile(1, below={40 * _S: 5})
         long = self.profile(1, below={-40 * _S: 5})
-        for slack_us, expected in ((60 * _S, (1, 1)), (20 * _S, (5, 1)), (-20 * _S, (5, 1)), (-60 * _S, (5, 5))):
-            self.assertEqual((self.queue_at(short, slack_us), self.queue_at(long, slack_us)), expected)
+        for slack_us, expected in (
+            (60 * _S, (1, 1)),
+            (20 * _S, (5, 1)),
+            (-20 * _S, (5, 1)),
+            (-60 * _S, (5, 5)),
+        ):
+            self.assertEqual(
+                (self.queue_at(short, slack_us), self.queue_at(long, slack_us)), expected
+            )
 
 
 class ThresholdsChange(_SlackTest):
@@ -63,11 +76,17 @@ class ThresholdsChange(_SlackTest):
 
 
 class ThresholdsAreExact(EchelonTest):
-    """The first packet of an iteration has slack 0: less than 1 and not less than 0 microseconds."""
+    """The first packet of an iteration has slack 0: less than 1 and not less than 0
+    microseconds.
+    """
 
     def runTest(self) -> None:
-        self.assertEqual(self.queue_of(self.deadline_flow(self.profile(1, below={0: 5})).packet()), 1)
-        self.assertEqual(self.queue_of(self.deadline_flow(self.profile(1, below={1: 5})).packet()), 5)
+        self.assertEqual(
+            self.queue_of(self.deadline_flow(self.profile(1, below={0: 5})).packet()), 1
+        )
+        self.assertEqual(
+            self.queue_of(self.deadline_flow(self.profile(1, below={1: 5})).packet()), 5
+        )
 
 
 class NoProfile(EchelonTest):
@@ -103,7 +122,9 @@ class SaturatesEarly(_SaturationTest):
 
 @skipped_on(tna="times are compared by the sign of their difference, and saturate nowhere")
 class SaturatesTardy(_SaturationTest):
-    """More than 35 minutes late is the smallest slack; the reference lies before the switch's own clock began."""
+    """More than 35 minutes late is the smallest slack; the reference lies before the switch's own
+    clock began.
+    """
 
     def runTest(self) -> None:
         self.assertEqual(self.slack_key_and_queue(_LONGEST_OFFSET_US, 0), (0, 6))

@@ -51,7 +51,9 @@ class BestEffortQueueIsATable(EchelonTest):
 
 
 class AcknowledgementsOfTheShim(EchelonTest):
-    """Acknowledgements of any shim go to the control queue with DRAIN unchanged, and start and finish no flow."""
+    """Acknowledgements of any shim go to the control queue with DRAIN unchanged, and start and
+    finish no flow.
+    """
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -63,7 +65,9 @@ class AcknowledgementsOfTheShim(EchelonTest):
 
 
 class AcknowledgementsOfTcp(EchelonTest):
-    """Segments without payload (acknowledgements, SYN, FIN) of any connection go to the control queue."""
+    """Segments without payload (acknowledgements, SYN, FIN) of any connection go to the control
+    queue.
+    """
 
     def runTest(self) -> None:
         for flags in ("A", "S", "FA", "R"):
@@ -79,7 +83,9 @@ class LongestPrefixWins(EchelonTest):
         for destination, port in (("10.9.8.7", 4), ("10.9.7.7", 3)):
             frame = frames.udp(9, 9, 100)
             frame[IP].dst = destination
-            self.expect(frame, frames.as_forwarded(frame, dst=port, queue=BEST_EFFORT_QUEUE), port=port)
+            self.expect(
+                frame, frames.as_forwarded(frame, dst=port, queue=BEST_EFFORT_QUEUE), port=port
+            )
 
 
 class NoRoute(EchelonTest):
@@ -92,7 +98,9 @@ class NoRoute(EchelonTest):
 
 
 class NoRouteForAClaimedFlow(EchelonTest):
-    """A flow that the plan says nothing of goes by routes and starts nothing: when its entry is there, it does."""
+    """A flow that the plan says nothing of goes by routes and starts nothing: when its entry is
+    there, it does.
+    """
 
     def runTest(self) -> None:
         job, flow = self.new_job(), self.new_flow()
@@ -107,7 +115,9 @@ class NoRouteForAClaimedFlow(EchelonTest):
 
 
 class EqualCostPaths(EchelonTest):
-    """Connections spread over the members of a group, each with one way; flows with a path of their own keep that."""
+    """Connections spread over the members of a group, each with one way; flows with a path of their
+    own keep that.
+    """
 
     def runTest(self) -> None:
         self.install(entries.ecmp(7, [(2, 2), (3, 3)]), entries.spread("10.9.0.0/16", 7))
@@ -134,7 +144,9 @@ class EqualCostPaths(EchelonTest):
 
 
 class TimeToLive(EchelonTest):
-    """The time to live falls by one at each hop; a packet whose time is over is dropped and counted."""
+    """The time to live falls by one at each hop; a packet whose time is over is dropped and
+    counted.
+    """
 
     def runTest(self) -> None:
         for ttl in (255, 2):
@@ -154,7 +166,9 @@ class ChecksumOfIpv4(EchelonTest):
 
 
 class Options(EchelonTest):
-    """A header with options is forwarded, its checksum kept right; ports behind options are not looked for."""
+    """A header with options is forwarded, its checksum kept right; ports behind options are not
+    looked for.
+    """
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -167,7 +181,9 @@ class Options(EchelonTest):
 
 
 class ChecksumCarry(EchelonTest):
-    """Behind options the checksum is corrected, not made anew (RFC 1141): 0x0100 more, plus the carry."""
+    """Behind options the checksum is corrected, not made anew (RFC 1141): 0x0100 more, plus the
+    carry.
+    """
 
     def runTest(self) -> None:
         wanted = {0x00, 0x7F, 0xFE, 0xFF}
@@ -187,7 +203,9 @@ class Malformed(EchelonTest):
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
-        shim, tcp, udp = (bytes(frame) for frame in (flow.packet(), frames.tcp(1, 2, 40), frames.udp(1, 2, 40)))
+        shim, tcp, udp = (
+            bytes(frame) for frame in (flow.packet(), frames.tcp(1, 2, 40), frames.udp(1, 2, 40))
+        )
         not_4, short_udp = frames.udp(9, 9, 100), frames.udp(1, 2, 40)
         not_4[IP].version = 6
         short_udp[IP].len = 27
@@ -226,7 +244,9 @@ class Stations(EchelonTest):
                 self.send(frame)
                 self.assertEqual(self.receive(host), bytes(frame))
         # Three frames to host 2.
-        self.await_equal(before + 3, lambda: self.switch.queue_counter(RECEIVER, BEST_EFFORT_QUEUE).packets)
+        self.await_equal(
+            before + 3, lambda: self.switch.queue_counter(RECEIVER, BEST_EFFORT_QUEUE).packets
+        )
 
 
 class UnknownStations(EchelonTest):

@@ -21,21 +21,30 @@ POLICIES = ["varys", "aalo", "sincronia", "fair"]
 
 
 def coflows(
-    trace: Annotated[Path, typer.Argument(help="A file in the format of coflow-benchmark.", metavar="TRACE.txt")],
+    trace: Annotated[
+        Path, typer.Argument(help="A file in the format of coflow-benchmark.", metavar="TRACE.txt")
+    ],
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Run this policy, e.g. varys or 'aalo(share=weighted)'; repeatable. Default: {', '.join(POLICIES)}."
+            help=(
+                "Run this policy, e.g. varys or 'aalo(share=weighted)'; repeatable. Default:"
+                f" {', '.join(POLICIES)}."
+            )
         ),
     ] = None,
     rate: Annotated[
-        str, typer.Option(help="Rate of each port of the switch, in each direction.", metavar="RATE")
+        str,
+        typer.Option(help="Rate of each port of the switch, in each direction.", metavar="RATE"),
     ] = "1 Gbit/s",
     interval: Annotated[
         str,
         typer.Option(
-            help="Time from one decision to the next, unless a coflow arrives, is finished or changes its queue. "
-            "0 s: decide whenever a flow is finished.",
+            help=(
+                "Time from one decision to the next, unless a coflow arrives, is finished or"
+                " changes its queue. "
+                "0 s: decide whenever a flow is finished."
+            ),
             metavar="TIME",
         ),
     ] = "0 s",
@@ -84,7 +93,11 @@ def _policy(choice: PolicyChoice) -> CoflowPolicy:
 
     made = make_policy(choice.name, **dict(choice.parameters))
     if not isinstance(made, CoflowPolicy):
-        raise DocumentError("--policy", "", f"policy '{choice.name}' is not one of coflows (try {', '.join(POLICIES)})")
+        raise DocumentError(
+            "--policy",
+            "",
+            f"policy '{choice.name}' is not one of coflows (try {', '.join(POLICIES)})",
+        )
     return made
 
 

@@ -40,7 +40,9 @@ def experiment(
     """Repeat published experiments beside the published numbers."""
     if listed:
         if as_json:
-            show_json([{"experiment": name, "about": entry.about} for name, entry in EXPERIMENTS.items()])
+            show_json(
+                [{"experiment": name, "about": entry.about} for name, entry in EXPERIMENTS.items()]
+            )
             raise typer.Exit
         wide = max(map(len, EXPERIMENTS))
         for name, entry in EXPERIMENTS.items():
@@ -52,7 +54,9 @@ def experiment(
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(help="The directory of earlier experiments.", metavar=_DIRECTORY)],
+    directory: Annotated[
+        Path, typer.Argument(help="The directory of earlier experiments.", metavar=_DIRECTORY)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Redraw tables, figures and reports from what was measured; nothing is run.
@@ -75,38 +79,58 @@ def _command(name: str) -> Callable[..., None]:
             typer.Option(
                 "--out",
                 "-o",
-                help="The directory for points, tables, figures and the report. Existing points are kept.",
+                help=(
+                    "The directory for points, tables, figures and the report. Existing points are"
+                    " kept."
+                ),
                 metavar=_DIRECTORY,
             ),
         ],
         quick: Annotated[
             bool, typer.Option("--quick", help="Measure a subset that takes less than two minutes.")
         ] = False,
-        model: Annotated[list[str] | None, typer.Option(help="Measure only this model; repeatable.")] = None,
+        model: Annotated[
+            list[str] | None, typer.Option(help="Measure only this model; repeatable.")
+        ] = None,
         load: Annotated[
             list[str] | None,
             typer.Option(
-                help="Measure only this load, as a share of the link: 0.8 or 80%; repeatable.", metavar="PART"
+                help="Measure only this load, as a share of the link: 0.8 or 80%; repeatable.",
+                metavar="PART",
             ),
         ] = None,
-        policy: Annotated[list[str] | None, typer.Option(help="Measure only this policy; repeatable.")] = None,
+        policy: Annotated[
+            list[str] | None, typer.Option(help="Measure only this policy; repeatable.")
+        ] = None,
         fabric: Annotated[
             str,
             typer.Option(
-                "--on", metavar="HOSTS", help="virtual, or real sockets in real time (root): namespaces, mininet."
+                "--on",
+                metavar="HOSTS",
+                help="virtual, or real sockets in real time (root): namespaces, mininet.",
             ),
         ] = "virtual",
         target: Annotated[
-            str, typer.Option(help=f"The target to run on: {FLUID} (without switches), or a target.")
+            str,
+            typer.Option(help=f"The target to run on: {FLUID} (without switches), or a target."),
         ] = DEFAULT_TARGET,
         scale: Annotated[
-            str, typer.Option(help="Factor of rates and sizes against the published ones.", metavar="FRACTION")
+            str,
+            typer.Option(
+                help="Factor of rates and sizes against the published ones.", metavar="FRACTION"
+            ),
         ] = "1/100",
-        seed: Annotated[int, typer.Option(help="Seed for all random choices.", min=0, max=2**32 - 1)] = 0,
+        seed: Annotated[
+            int, typer.Option(help="Seed for all random choices.", min=0, max=2**32 - 1)
+        ] = 0,
         workers: Annotated[
             int | None,
             typer.Option(
-                help="Number of processes that measure (in real time: one). Default: one for each processor.", min=1
+                help=(
+                    "Number of processes that measure (in real time: one). Default: one for each"
+                    " processor."
+                ),
+                min=1,
             ),
         ] = None,
         as_json: AsJson = False,
@@ -146,7 +170,10 @@ def _command(name: str) -> Callable[..., None]:
                 )
             _show_files(files, as_json)
 
-    command.__doc__ = f"{EXPERIMENTS[name].about}.\n\nExample: python -m research experiment {name} --quick -o results"
+    command.__doc__ = (
+        f"{EXPERIMENTS[name].about}.\n\nExample: python -m research experiment {name} --quick -o"
+        " results"
+    )
     return command
 
 

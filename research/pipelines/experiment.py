@@ -22,11 +22,17 @@ _QUICK_LOADS = (Fraction(0), Fraction(6, 10))
 class PipelinesExperiment:
     """The experiment, whose points are all independent of each other."""
 
-    def stages(self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+    def stages(
+        self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]
+    ) -> Stages:
         selection.check((MODEL,), POLICIES)
         loads = selection.loads or (_QUICK_LOADS if settings.quick else LOADS)
         policies = [policy for policy in POLICIES if policy in (selection.policies or POLICIES)]
-        yield [point_task(PipelinePoint(load, policy), settings, make_runner) for load in loads for policy in policies]
+        yield [
+            point_task(PipelinePoint(load, policy), settings, make_runner)
+            for load in loads
+            for policy in policies
+        ]
 
     def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
         from research.pipelines.report import write

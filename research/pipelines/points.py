@@ -1,12 +1,14 @@
-"""One point: VGG-16 in four GPipe stages on both sides of a link with web-search traffic, under one policy.
+"""One point: VGG-16 in four GPipe stages on both sides of a link with web-search traffic, under one
+policy.
 
-The stages alternate between the sides of a dumbbell, so that every activation and every gradient crosses the link of 25
-Gbit/s (scaled) in its middle; servers reach their switch four times as fast (100 Gbit/s). Cross traffic of the same
-load crosses the link in both directions, between two more servers.
+The stages alternate between the sides of a dumbbell, so that every activation and every gradient
+crosses the link of 25 Gbit/s (scaled) in its middle; servers reach their switch four times as fast
+(100 Gbit/s). Cross traffic of the same load crosses the link in both directions, between two more
+servers.
 
-The pipeline is that of PipeDream's measured profile of VGG-16, mini-batches of 128 (D. Narayanan et al., SOSP '19;
-msr-fiddle/pipedream, profiler/image_classification/profiles/vgg16, MIT licence), cut where the stages' compute times
-are most equal, in eight micro-batches.
+The pipeline is that of PipeDream's measured profile of VGG-16, mini-batches of 128 (D. Narayanan et
+al., SOSP '19; msr-fiddle/pipedream, profiler/image_classification/profiles/vgg16, MIT licence), cut
+where the stages' compute times are most equal, in eight micro-batches.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ def document(at: PipelinePoint, iterations: int, settings: ExperimentSettings) -
     }
 
 
-def point_task(at: PipelinePoint, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
+def point_task(
+    at: PipelinePoint, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+) -> Task:
     """Return the measurement of a point."""
     iterations = QUICK_ITERATIONS if settings.quick else ITERATIONS
     identity = {
@@ -104,11 +108,19 @@ def point_task(at: PipelinePoint, settings: ExperimentSettings, make_runner: Cal
         "fewest": iterations,
         "settings": settings.identity(),
     }
-    return Task(at.name, identity, partial(_measure, at, iterations, settings, make_runner), cost=1 + float(at.load))
+    return Task(
+        at.name,
+        identity,
+        partial(_measure, at, iterations, settings, make_runner),
+        cost=1 + float(at.load),
+    )
 
 
 def _measure(
-    at: PipelinePoint, iterations: int, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+    at: PipelinePoint,
+    iterations: int,
+    settings: ExperimentSettings,
+    make_runner: Callable[[], Runner],
 ) -> Mapping[str, Any]:
     link_bps = round(LINK_BPS * settings.scale)
     return measure(
@@ -133,6 +145,9 @@ def _job(settings: ExperimentSettings) -> dict[str, Any]:
             "micro_batches": MICRO_BATCHES,
             "forward": [part(of) for of in FORWARD_MS],
             "backward": [part(of) for of in BACKWARD_MS],
-            "activation": [size_text(round(of * 10**6 * settings.scale / MICRO_BATCHES)) for of in ACTIVATION_MB],
+            "activation": [
+                size_text(round(of * 10**6 * settings.scale / MICRO_BATCHES))
+                for of in ACTIVATION_MB
+            ],
         },
     }

@@ -18,18 +18,26 @@ PRINTED_NS = {
     ("switch", "all-reduce"): (7_506_000, 8_764_000, 9_405_000),
     ("switch", "all-to-all"): (3_753_000, 4_382_000, 4_702_500),
 }
-"""What the back end, built from its sources, gives for 256 MiB and 4, 8 and 16 ranks at 50 GB/s and 500 ns."""
+"""What the back end, built from its sources, gives for 256 MiB and 4, 8 and 16 ranks at 50 GB/s and
+500 ns.
+"""
 
 
 @pytest.mark.parametrize(("kind", "operation", "ranks"), CASES)
-def test_the_formulas_give_what_the_back_end_prints(kind: Kind, operation: Operation, ranks: int) -> None:
+def test_the_formulas_give_what_the_back_end_prints(
+    kind: Kind, operation: Operation, ranks: int
+) -> None:
     printed_ns = PRINTED_NS[kind, operation][RANKS.index(ranks)]
     assert time_s(kind, operation, ranks, SIZE_BYTES) == Fraction(printed_ns, 10**9)
 
 
 @pytest.mark.parametrize(("kind", "operation", "ranks"), CASES)
-def test_collectives_take_as_long_as_in_astra_sim(kind: Kind, operation: Operation, ranks: int) -> None:
-    """Within 1 %, and equal without what only one of the two has: latency there, acknowledgements here."""
+def test_collectives_take_as_long_as_in_astra_sim(
+    kind: Kind, operation: Operation, ranks: int
+) -> None:
+    """Within 1 %, and equal without what only one of the two has: latency there, acknowledgements
+    here.
+    """
     ours = simulated_s(kind, operation, ranks, SIZE_BYTES)
     theirs_s = time_s(kind, operation, ranks, SIZE_BYTES)
     plain_s = time_s(kind, operation, ranks, SIZE_BYTES, latency_s=Fraction(0))
@@ -39,7 +47,9 @@ def test_collectives_take_as_long_as_in_astra_sim(kind: Kind, operation: Operati
 
 @pytest.mark.parametrize(("kind", "operation"), OPERATIONS)
 @pytest.mark.parametrize("size_bytes", [4, 4444, 2**28])
-def test_four_ranks_take_as_long_to_the_last_digits(kind: Kind, operation: Operation, size_bytes: int) -> None:
+def test_four_ranks_take_as_long_to_the_last_digits(
+    kind: Kind, operation: Operation, size_bytes: int
+) -> None:
     ours = simulated_s(kind, operation, 4, size_bytes)
     assert float(ours.ideal_s) == pytest.approx(
         float(time_s(kind, operation, 4, size_bytes, latency_s=Fraction(0))), rel=1e-12

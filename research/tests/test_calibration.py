@@ -15,8 +15,12 @@ parts = st.fractions(0, 2, max_denominator=100)
 
 @given(parts, st.integers(1, 30), st.fractions(Fraction(1, 10), 2, max_denominator=100))
 @settings(max_examples=examples(200), deadline=None)
-def test_the_iteration_comes_out_as_wanted(sending_s: Fraction, buckets: int, target_s: Fraction) -> None:
-    """The iteration takes the wanted time in both regimes: computing delays sending, or sending delays computing."""
+def test_the_iteration_comes_out_as_wanted(
+    sending_s: Fraction, buckets: int, target_s: Fraction
+) -> None:
+    """The iteration takes the wanted time in both regimes: computing delays sending, or sending
+    delays computing.
+    """
     runs = 0
 
     def iteration_s(compute_s: Fraction) -> Fraction:
@@ -38,4 +42,7 @@ def test_the_iteration_comes_out_as_wanted(sending_s: Fraction, buckets: int, ta
 
 def test_a_jump_over_the_target_is_reported() -> None:
     with pytest.raises(RunError, match="seem to jump at"):
-        calibrate(lambda compute_s: Fraction(1, 2) if compute_s < Fraction(1, 3) else Fraction(2), Fraction(1))
+        calibrate(
+            lambda compute_s: Fraction(1, 2) if compute_s < Fraction(1, 3) else Fraction(2),
+            Fraction(1),
+        )

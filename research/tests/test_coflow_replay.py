@@ -1,4 +1,6 @@
-"""Coflow traces: reading them, and their replay on one big switch against the fluid engine of networks."""
+"""Coflow traces: reading them, and their replay on one big switch against the fluid engine of
+networks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ POLICIES = ["fair", "varys", "aalo", "aalo-weighted", "sincronia"]
 def policy_of(label: str):  # type: ignore[no-untyped-def]
     """Return a policy; the first queue of Aalo takes 2.5 MB, so that most coflows leave it."""
     name, _, share = label.partition("-")
-    return make_policy(name, **({"first_ms": 20, "share": share or "strict"} if name == "aalo" else {}))
+    return make_policy(
+        name, **({"first_ms": 20, "share": share or "strict"} if name == "aalo" else {})
+    )
 
 
 def parsed(text: str) -> CoflowTrace:
@@ -32,18 +36,24 @@ def parsed(text: str) -> CoflowTrace:
 
 
 def as_job(coflow: TracedCoflow) -> Job:
-    """Return the coflow as a job of one iteration: a unit on one host waits for its arrival, then all flows start."""
+    """Return the coflow as a job of one iteration: a unit on one host waits for its arrival, then
+    all flows start.
+    """
     start = ComputeUnit("arrival", "s0", Fraction(coflow.arrival_s).limit_denominator(1000))
     flows = tuple(
         Flow(f"{src}-{dst}", f"s{src}", f"s{dst}", round(size / len(coflow.mappers)), ("arrival",))
         for dst, size in coflow.reducers
         for src in coflow.mappers
     )
-    return Job(coflow.name, (start,), flows, (EchelonFlow.coflow("coflow", [flow.name for flow in flows]),))
+    return Job(
+        coflow.name, (start,), flows, (EchelonFlow.coflow("coflow", [flow.name for flow in flows]),)
+    )
 
 
 def remote(trace: CoflowTrace) -> CoflowTrace:
-    """Return the trace without flows that stay in a port, for which a fabric has no path, in whole bytes."""
+    """Return the trace without flows that stay in a port, for which a fabric has no path, in whole
+    bytes.
+    """
     coflows = []
     for of in trace.coflows:
         ports = {port for port, _ in of.reducers}
@@ -52,7 +62,9 @@ def remote(trace: CoflowTrace) -> CoflowTrace:
             or tuple(port for port in range(trace.ports) if port not in ports)[:1]
         )
         if mappers:
-            whole = tuple((port, len(mappers) * round(size / len(mappers))) for port, size in of.reducers)
+            whole = tuple(
+                (port, len(mappers) * round(size / len(mappers))) for port, size in of.reducers
+            )
             coflows.append(TracedCoflow(of.name, of.arrival_s, mappers, whole))
     return CoflowTrace(trace.ports, tuple(coflows))
 
@@ -60,20 +72,26 @@ def remote(trace: CoflowTrace) -> CoflowTrace:
 @pytest.mark.parametrize("label", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replay_is_the_fluid_run_of_the_same_coflows(label: str, seed: int) -> None:
-    """Every coflow takes as long flow by flow on a fabric, in the engine of scenarios, as in arrays."""
+    """Every coflow takes as long flow by flow on a fabric, in the engine of scenarios, as in
+    arrays.
+    """
     trace = remote(parsed(made_trace(seed, 5, 10)))
     ours = replay(trace, policy_of(label), RATE_BPS)
     fabric = build_fabric(one_tor(5, RATE_BPS))
     jobs = [as_job(coflow) for coflow in trace.coflows]
     theirs = simulate(jobs, fabric, policy_of(label), 1, until="exactly", ideal=True)
     for coflow in trace.coflows:
-        took_s = theirs.iteration_times_s(coflow.name)[0] - Fraction(coflow.arrival_s).limit_denominator(1000)
+        took_s = theirs.iteration_times_s(coflow.name)[0] - Fraction(
+            coflow.arrival_s
+        ).limit_denominator(1000)
         assert ours.completion_s[coflow.name] == pytest.approx(float(took_s), abs=1e-6)
 
 
 @pytest.mark.parametrize("label", POLICIES)
 def test_a_lone_coflow_takes_its_bottleneck(label: str) -> None:
-    """A lone coflow takes its bottleneck time exactly under Varys, and at most twice as long under others."""
+    """A lone coflow takes its bottleneck time exactly under Varys, and at most twice as long under
+    others.
+    """
     trace = parsed(made_trace(7, 20, 40))
     result = replay(trace, policy_of(label), RATE_BPS)
     assert len(result.completion_s) == 40
@@ -81,14 +99,18 @@ def test_a_lone_coflow_takes_its_bottleneck(label: str) -> None:
         sends = sum(size for _, size in of.reducers) / len(of.mappers)
         gamma_s = max(sends, *(size for _, size in of.reducers)) * 8 / RATE_BPS
         assert result.completion_s[of.name] >= gamma_s * (1 - 1e-9)
-        alone = replay(CoflowTrace(trace.ports, (of,)), policy_of(label), RATE_BPS).completion_s[of.name]
+        alone = replay(CoflowTrace(trace.ports, (of,)), policy_of(label), RATE_BPS).completion_s[
+            of.name
+        ]
         if label == "varys":
             assert alone == pytest.approx(gamma_s)
         assert gamma_s * (1 - 1e-9) <= alone <= 2 * gamma_s * (1 + 1e-9)
 
 
 def test_on_the_made_traces_coflow_scheduling_pays() -> None:
-    """Clairvoyant policies beat the fair shares of flows in mean completion time, as in the papers."""
+    """Clairvoyant policies beat the fair shares of flows in mean completion time, as in the
+    papers.
+    """
     trace = parsed(made_trace(11, 20, 60, gap_ms=100))
     mean = {
         label: sum(replay(trace, policy_of(label), RATE_BPS).completion_s.values())

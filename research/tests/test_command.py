@@ -1,4 +1,6 @@
-"""`python -m research experiment`: the list, mistakes in one line, and a small sweep from the command line, twice."""
+"""`python -m research experiment`: the list, mistakes in one line, and a small sweep from the
+command line, twice.
+"""
 
 from __future__ import annotations
 
@@ -65,18 +67,38 @@ def test_a_file_is_no_directory_to_write_to(tmp_path: Path) -> None:
 
 
 THESIS = ("thesis-iperf", "thesis-burst", "thesis.md", ("--model", "resnet-50", "--load", "30%"), 3)
-"""The arguments of a command with three measurements: without load, with load, and a calibration before them."""
+"""The arguments of a command with three measurements: without load, with load, and a calibration
+before them.
+"""
 PIPELINES = ("pipelines", "", "pipelines.md", (), 1)
 
 
 @pytest.mark.parametrize(
     ("name", "of_the_same_report", "report", "options", "expected"),
-    [pytest.param(*THESIS, marks=pytest.mark.long, id="thesis"), pytest.param(*PIPELINES, id="pipelines")],
+    [
+        pytest.param(*THESIS, marks=pytest.mark.long, id="thesis"),
+        pytest.param(*PIPELINES, id="pipelines"),
+    ],
 )
 def test_a_small_sweep_and_its_report_again(
-    tmp_path: Path, name: str, of_the_same_report: str, report: str, options: tuple[str, ...], expected: int
+    tmp_path: Path,
+    name: str,
+    of_the_same_report: str,
+    report: str,
+    options: tuple[str, ...],
+    expected: int,
 ) -> None:
-    shared = ("--quick", "--load", "0", "--scale", "1/1000", "--policy", "fifo", "--out", str(tmp_path))
+    shared = (
+        "--quick",
+        "--load",
+        "0",
+        "--scale",
+        "1/1000",
+        "--policy",
+        "fifo",
+        "--out",
+        str(tmp_path),
+    )
     first = run(name, *options, *shared, "--workers", "1")
     assert first.exit_code == 0, first.output
     files = [Path(line) for line in first.stdout.splitlines()]

@@ -17,7 +17,10 @@ from tests.drawing import examples
 LOADS = [0.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 22.0, 23.0]
 
 
-@given(st.lists(st.floats(0.05, 50), min_size=len(LOADS), max_size=len(LOADS)), st.sampled_from(FAMILIES))
+@given(
+    st.lists(st.floats(0.05, 50), min_size=len(LOADS), max_size=len(LOADS)),
+    st.sampled_from(FAMILIES),
+)
 @settings(max_examples=examples(60), deadline=None)
 def test_the_line_is_that_of_a_linear_regression(times: list[float], n: float) -> None:
     assume(max(times) / min(times) > 1.01)
@@ -44,14 +47,18 @@ def test_a_free_exponent_is_no_worse_than_scipys() -> None:
         return log_a + b / (25 - load) ** n
 
     logs = [math.log(time) for time in times]
-    best, _ = curve_fit(lambda xs, *p: [of(x, *p) for x in xs], LOADS, logs, p0=(0.0, 1.0, 0.5), maxfev=20_000)
+    best, _ = curve_fit(
+        lambda xs, *p: [of(x, *p) for x in xs], LOADS, logs, p0=(0.0, 1.0, 0.5), maxfev=20_000
+    )
     left = sum((y - of(x, *best)) ** 2 for x, y in zip(LOADS, logs, strict=True))
     found = best_fit(LOADS, times, 25.0)
     ours = sum((y - math.log(found.time_s(x))) ** 2 for x, y in zip(LOADS, logs, strict=True))
     assert ours <= left * 1.05 + 1e-9
 
 
-@pytest.mark.parametrize(("loads", "reason"), [([5.0, 5.0], "two loads"), ([0.0, 25.0], "reaches the capacity")])
+@pytest.mark.parametrize(
+    ("loads", "reason"), [([5.0, 5.0], "two loads"), ([0.0, 25.0], "reaches the capacity")]
+)
 def test_what_cannot_be_fitted_is_refused(loads: list[float], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         fit(loads, [1.0, 2.0], 1.0, 25.0)

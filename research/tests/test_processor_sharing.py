@@ -12,17 +12,26 @@ from research.processor_sharing import Arrival, Step, Use, finish_times_s, left_
 from tests.drawing import examples
 
 times = st.integers(0, 40).map(lambda tenths: tenths / 10)
-arrivals_of = st.lists(st.builds(Arrival, times, st.integers(1, 30).map(float)), min_size=1, max_size=8)
+arrivals_of = st.lists(
+    st.builds(Arrival, times, st.integers(1, 30).map(float)), min_size=1, max_size=8
+)
 uses_of = st.lists(
     st.builds(
-        lambda at, length, size: Use(at, at + length, size), times, st.integers(1, 20).map(float), st.floats(0, 40)
+        lambda at, length, size: Use(at, at + length, size),
+        times,
+        st.integers(1, 20).map(float),
+        st.floats(0, 40),
     ),
     max_size=5,
 )
 
 
-def stepwise(arrivals: list[Arrival], capacity: list[Step], until_s: float) -> list[Fraction | None]:
-    """Return the same by brute force: in exact fractions, reduce every flow's rest from one event to the next."""
+def stepwise(
+    arrivals: list[Arrival], capacity: list[Step], until_s: float
+) -> list[Fraction | None]:
+    """Return the same by brute force: in exact fractions, reduce every flow's rest from one event
+    to the next.
+    """
     rest = {i: Fraction(flow.size_bytes) for i, flow in enumerate(arrivals)}
     ends: list[Fraction | None] = [None] * len(arrivals)
     now = Fraction(capacity[0].at_s)
@@ -54,18 +63,26 @@ def test_equals_brute_force(arrivals: list[Arrival], uses: list[Use]) -> None:
     slow = stepwise(arrivals, capacity, 1000.0)
     assert [end is None for end in fast] == [end is None for end in slow]
     for ours, exact in zip(fast, slow, strict=True):
-        assert ours is None or exact is None or ours == pytest.approx(float(exact), rel=1e-6, abs=1e-6)
+        assert (
+            ours is None or exact is None or ours == pytest.approx(float(exact), rel=1e-6, abs=1e-6)
+        )
 
 
 @given(uses_of, times, st.integers(1, 20))
 @settings(max_examples=examples(100), deadline=None)
-def test_what_is_left_is_the_capacity_less_what_is_used(uses: list[Use], at_s: float, capacity: int) -> None:
+def test_what_is_left_is_the_capacity_less_what_is_used(
+    uses: list[Use], at_s: float, capacity: int
+) -> None:
     steps = left_over(float(capacity), uses)
     assert [step.at_s for step in steps] == sorted({step.at_s for step in steps})
     now = at_s + 0.05  # between two steps: all times are whole tenths
 
     def used(when_s: float) -> float:
-        return sum(use.size_bytes / (use.to_s - use.from_s) for use in uses if use.from_s <= when_s < use.to_s)
+        return sum(
+            use.size_bytes / (use.to_s - use.from_s)
+            for use in uses
+            if use.from_s <= when_s < use.to_s
+        )
 
     current = [step for step in steps if step.at_s <= now][-1]
     assert -1e-9 <= current.capacity_Bps <= max(0.0, capacity - used(now)) + 1e-9
@@ -75,12 +92,16 @@ def test_what_is_left_is_the_capacity_less_what_is_used(uses: list[Use], at_s: f
 
 @given(uses_of, st.integers(1, 20))
 @settings(max_examples=examples(100), deadline=None)
-def test_every_byte_that_is_used_is_missing_from_what_is_left(uses: list[Use], capacity: int) -> None:
+def test_every_byte_that_is_used_is_missing_from_what_is_left(
+    uses: list[Use], capacity: int
+) -> None:
     steps = left_over(float(capacity), uses)
     total = sum(use.size_bytes for use in uses)
     end_s = 100.0 + total / capacity  # by then all is sent, whatever waited
     ends = [*(step.at_s for step in steps[1:]), end_s]
-    left = sum(step.capacity_Bps * (to_s - step.at_s) for step, to_s in zip(steps, ends, strict=True))
+    left = sum(
+        step.capacity_Bps * (to_s - step.at_s) for step, to_s in zip(steps, ends, strict=True)
+    )
     assert left == pytest.approx(capacity * end_s - total, rel=1e-9, abs=1e-6)
 
 

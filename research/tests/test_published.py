@@ -25,7 +25,9 @@ def test_equation_3_1_gives_the_data_of_all_tables(name: str) -> None:
     model = MODELS[name]
     assert float(model.sent_bytes(4)) / 1e6 == pytest.approx(TABLE_3_1[name].data_mb, abs=0.5)
     for traffic, of_traffic in CONGESTION.items():
-        assert float(model.sent_bytes(RINGS[traffic])) / 1e6 == pytest.approx(of_traffic[name].theory_mb, abs=0.25)
+        assert float(model.sent_bytes(RINGS[traffic])) / 1e6 == pytest.approx(
+            of_traffic[name].theory_mb, abs=0.25
+        )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -40,7 +42,9 @@ def test_data_over_time_is_the_bandwidth_required(name: str) -> None:
 def test_differences_follow_from_the_data(traffic: str) -> None:
     for row in CONGESTION[traffic].values():  # type: ignore[index]
         if row.measured_mb is not None:
-            assert (row.measured_mb / row.theory_mb - 1) * 100 == pytest.approx(row.difference_percent, abs=0.6)
+            assert (row.measured_mb / row.theory_mb - 1) * 100 == pytest.approx(
+                row.difference_percent, abs=0.6
+            )
 
 
 @pytest.mark.parametrize("traffic", CONGESTION_POINTS)
@@ -71,7 +75,9 @@ def test_fits_pass_near_the_zero_load_times_that_are_given() -> None:
     assert at_zero("websearch", "rdma", "bert-large") == pytest.approx(0.84, rel=0.05)
     assert at_zero("websearch", "rdma", "resnet-50") == pytest.approx(0.16, rel=0.1)
     assert at_zero("iperf", "rdma", "vgg-16") == pytest.approx(0.37, rel=0.1)
-    assert at_zero("websearch", "tcp", "bert-large") == pytest.approx(TCP_ZERO_LOAD_BERT_S, rel=0.25)
+    assert at_zero("websearch", "tcp", "bert-large") == pytest.approx(
+        TCP_ZERO_LOAD_BERT_S, rel=0.25
+    )
 
 
 def test_fusion_buffers() -> None:

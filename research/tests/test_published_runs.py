@@ -1,4 +1,6 @@
-"""Published training runs: their numbers agree with each other, and the page prints what the formulas say."""
+"""Published training runs: their numbers agree with each other, and the page prints what the
+formulas say.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,20 @@ RUNS = runs()
 @pytest.mark.parametrize("name", SC21)
 def test_the_models_of_megatron_lm_have_the_parameters_of_their_names(name: str) -> None:
     layers, hidden, heads, *_ = SC21[name]
-    assert round(gpt(layers, hidden, heads).parameters / 1e9, 1) == float(name.removeprefix("GPT ").removesuffix("B"))
+    assert round(gpt(layers, hidden, heads).parameters / 1e9, 1) == float(
+        name.removeprefix("GPT ").removesuffix("B")
+    )
 
 
-@pytest.mark.parametrize(("name", "utilisation"), [("GPT 175B", 0.514), ("GPT 530B", 0.560), ("GPT 1T", 0.563)])
-def test_the_times_of_selective_recomputation_give_the_published_utilisation(name: str, utilisation: float) -> None:
-    """Korthikanti et al., table 5, by their equation 7: 72 B L s h^2 (1 + s / 6h + v / 12hL) operations."""
+@pytest.mark.parametrize(
+    ("name", "utilisation"), [("GPT 175B", 0.514), ("GPT 530B", 0.560), ("GPT 1T", 0.563)]
+)
+def test_the_times_of_selective_recomputation_give_the_published_utilisation(
+    name: str, utilisation: float
+) -> None:
+    """Korthikanti et al., table 5, by their equation 7: 72 B L s h^2 (1 + s / 6h + v / 12hL)
+    operations.
+    """
     layers, hidden, _, batch, gpus, *_, seconds = MLSYS23[name]
     inner = 1 + 2048 / (6 * hidden) + 51200 / (12 * hidden * layers)
     done = 72 * batch * layers * 2048 * hidden**2 * inner
@@ -51,7 +61,10 @@ def test_the_page_prints_what_the_formulas_say(run: Run) -> None:
     of, seconds = run.training, predicted_s(run)
     shape = f"{of.gpus} {of.gpu.name} | {of.data} x {of.tensor} x {of.pipeline}"
     error = f"{seconds / run.published_s - 1:+.0%}"
-    row = f"| {run.name} | {run.source} | {shape} | {run.published_s:.2f} s | {seconds:.2f} s | {error} |"
+    row = (
+        f"| {run.name} | {run.source} | {shape} | {run.published_s:.2f} s | {seconds:.2f} s |"
+        f" {error} |"
+    )
     assert row in PAGE.read_text(encoding="utf-8")
 
 

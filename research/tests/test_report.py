@@ -24,13 +24,17 @@ Truth = Callable[[str, float], float]
 
 
 def theory(model: str, load_gbps: float) -> float:
-    """Return the time of an iteration: with the sending that the load delays, or without load if that is longer."""
+    """Return the time of an iteration: with the sending that the load delays, or without load if
+    that is longer.
+    """
     zero_s = float(MODELS[model].zero_load_s)
     sent_bits = float(MODELS[model].sent_bytes(3)) * 8
     return max(zero_s, zero_s - sent_bits / 25e9 + sent_bits / ((25 - load_gbps) * 1e9))
 
 
-def fill(store: PointStore, traffic: str, transport: str, policy: str, truth: Truth, model: str) -> None:
+def fill(
+    store: PointStore, traffic: str, transport: str, policy: str, truth: Truth, model: str
+) -> None:
     for load in LOADS:
         at = point(traffic, transport, model, load * 25, policy)
         mean_s = truth(model, float(load * 25))
@@ -63,7 +67,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> PointStore:
     store = PointStore(tmp_path_factory.mktemp("filled"))
     for model in MODELS:
         fill(store, "websearch", "rdma", "fifo", theory, model)
-        fill(store, "websearch", "rdma", "echelon", lambda name, _: float(MODELS[name].zero_load_s) * 1.05, model)
+        fill(
+            store,
+            "websearch",
+            "rdma",
+            "echelon",
+            lambda name, _: float(MODELS[name].zero_load_s) * 1.05,
+            model,
+        )
         fill(store, "websearch", "tcp", "fifo", theory, model)
         # Worse than consistent traffic from half of the link on.
         worse: Truth = lambda name, load: theory(name, load) * (1 + max(0.0, load - 12.5) / 10)  # noqa: E731
@@ -80,7 +91,9 @@ def test_what_holds_is_said_to_hold(filled: PointStore, tmp_path: Path) -> None:
     for title, lines in by_title.items():
         if "Congestion" not in title:
             assert "does not agree" not in lines, title
-    points = next(lines for title, lines in by_title.items() if title.startswith("Congestion points"))
+    points = next(
+        lines for title, lines in by_title.items() if title.startswith("Congestion points")
+    )
     assert len(points.strip().splitlines()) == 2 * len(MODELS)
     assert {file.name for file in files} >= {
         "thesis.md",
@@ -109,9 +122,21 @@ def test_what_does_not_hold_is_said_plainly(tmp_path: Path) -> None:
         fill(store, "websearch", "rdma", "fifo", late, model)
         fill(store, "websearch", "rdma", "echelon", late, model)
         fill(store, "websearch", "tcp", "fifo", late, model)
-        fill(store, "burst", "tcp", "fifo", lambda name, load: late(name, load) * (1.2 if load else 1), model)
+        fill(
+            store,
+            "burst",
+            "tcp",
+            "fifo",
+            lambda name, load: late(name, load) * (1.2 if load else 1),
+            model,
+        )
     text = "\n".join(sections(curves_of(store, SETTINGS)))
-    assert text.count("**does not agree**: ResNet-50, 3 workers over RDMA: 0.1680 s, thesis 0.16 s (+5.00 %)") == 1
+    assert (
+        text.count(
+            "**does not agree**: ResNet-50, 3 workers over RDMA: 0.1680 s, thesis 0.16 s (+5.00 %)"
+        )
+        == 1
+    )
     assert text.count("**does not agree**: 30%, ") == len(MODELS)
     assert text.count("- agrees: 80%, ") == len(MODELS)
     assert "**does not agree**: consistent web-search, RDMA, BERT-large" in text
@@ -119,7 +144,8 @@ def test_what_does_not_hold_is_said_plainly(tmp_path: Path) -> None:
 
 def test_tables_have_our_numbers_beside_the_thesiss(filled: PointStore) -> None:
     found = {
-        table.name: list(csv.DictReader(table.csv().splitlines())) for table in tables(curves_of(filled, SETTINGS))
+        table.name: list(csv.DictReader(table.csv().splitlines()))
+        for table in tables(curves_of(filled, SETTINGS))
     }
     bert = next(row for row in found["table_3-5"] if row["model"] == "BERT-large")
     last_s = theory("bert-large", 24.0)
@@ -165,4 +191,6 @@ def _stored() -> Stored:
         "compute_s": "1/10",
         "settings": SETTINGS.identity(),
     }
-    return Stored(identity, {"iterations_s": [1.0], "cross": None, "compared": None, "sharing": []}, 1.0)
+    return Stored(
+        identity, {"iterations_s": [1.0], "cross": None, "compared": None, "sharing": []}, 1.0
+    )

@@ -1,4 +1,6 @@
-"""Two pipelines over unmodified TCP, beside the shim; `python -m research.tcp_ranks` has more of them."""
+"""Two pipelines over unmodified TCP, beside the shim; `python -m research.tcp_ranks` has more of
+them.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ SMALL = ExperimentSettings(scale=Fraction(1, 1000), quick=True)
 @pytest.mark.parametrize("traffic", CONFIGURATION_OF)
 @pytest.mark.parametrize("transport", ["rdma", "tcp"])
 @pytest.mark.parametrize("model", MODELS)
-def test_every_worker_sends_what_equation_3_1_says(traffic: str, transport: str, model: str) -> None:
+def test_every_worker_sends_what_equation_3_1_says(
+    traffic: str, transport: str, model: str
+) -> None:
     at = point(traffic, transport, model, Fraction(20), "fifo")
     scenario = scenario_of(document(at, Fraction(3, 10), 5, ExperimentSettings()), "thesis")
     (job,) = scenario.jobs
@@ -32,7 +34,9 @@ def test_every_worker_sends_what_equation_3_1_says(traffic: str, transport: str,
     assert job.workers == ring
     expected = float(MODELS[model].sent_bytes(len(ring))) / 100
     for worker in ring:
-        assert sum(flow.size_bytes for flow in job.flows if flow.src == worker) == pytest.approx(expected, rel=1e-4)
+        assert sum(flow.size_bytes for flow in job.flows if flow.src == worker) == pytest.approx(
+            expected, rel=1e-4
+        )
         computed = sum(unit.duration_s for unit in job.computes if unit.worker == worker)
         assert computed == pytest.approx(0.3, rel=1e-9)
     (source,) = scenario.traffic
@@ -44,7 +48,9 @@ def test_every_worker_sends_what_equation_3_1_says(traffic: str, transport: str,
 def test_cross_traffic_and_ring_meet_on_one_link_alone(name: str) -> None:
     configuration = CONFIGURATIONS[name]
     traffic = next(traffic for traffic, of in CONFIGURATION_OF.items() if of == name)
-    scenario = scenario_of(document(point(traffic, "rdma", "vgg-16", Fraction(5), "fifo"), Fraction(0), 1, SMALL), "x")
+    scenario = scenario_of(
+        document(point(traffic, "rdma", "vgg-16", Fraction(5), "fifo"), Fraction(0), 1, SMALL), "x"
+    )
     link_bps = LINK_BPS // 1000
     bottleneck = configuration.bottleneck(link_bps)
     next_hops, fabric = scenario.fabric.next_hops, scenario.fabric
@@ -60,9 +66,12 @@ def test_cross_traffic_and_ring_meet_on_one_link_alone(name: str) -> None:
     crossed = links(*configuration.cross)
     (job,) = scenario.jobs
     shared = {link: [f for f in job.flows if link in links(f.src, f.dst)] for link in crossed}
-    # Where training meets it on a link as slow as the bottleneck, it is the same flows all along: one queue before it.
+    # Where training meets it on a link as slow as the bottleneck, it is the same flows all along:
+    # one queue before it.
     slow = [
-        {flow.name for flow in flows} for link, flows in shared.items() if flows and fabric.rate_bps[link] == link_bps
+        {flow.name for flow in flows}
+        for link, flows in shared.items()
+        if flows and fabric.rate_bps[link] == link_bps
     ]
     assert slow
     assert all(of == slow[0] for of in slow)
@@ -71,7 +80,11 @@ def test_cross_traffic_and_ring_meet_on_one_link_alone(name: str) -> None:
 
 def test_sweeps_are_as_large_as_they_say() -> None:
     sizes = {name: len(of.points(ExperimentSettings(), Selection())) for name, of in THESIS.items()}
-    assert sizes == {"thesis-iperf": 4 * 12 * 2, "thesis-websearch": 4 * 12 * 2 + 2 * 12 + 3, "thesis-burst": 102}
+    assert sizes == {
+        "thesis-iperf": 4 * 12 * 2,
+        "thesis-websearch": 4 * 12 * 2 + 2 * 12 + 3,
+        "thesis-burst": 102,
+    }
     # The one control point without load is a point of the sweep itself.
     assert sizes["thesis-burst"] == 4 * 12 * 2 + 3 * 2
     assert LOADS[-1] == Fraction(96, 100)
@@ -89,7 +102,9 @@ def test_a_point_is_measured_through_the_switch_and_again_the_same() -> None:
     made = document(at, Fraction("0.1"), 3, SMALL)
     bottleneck = CONFIGURATIONS["b"].bottleneck(25_000_000)
     first, second = (
-        measure(made, "small", warm_up=1, fewest=3, bottlenecks=[bottleneck], make_runner=virtual_runner)
+        measure(
+            made, "small", warm_up=1, fewest=3, bottlenecks=[bottleneck], make_runner=virtual_runner
+        )
         for _ in range(2)
     )
     assert first == second
@@ -124,7 +139,9 @@ def test_cross_traffic_is_compared_over_the_same_time_under_every_policy() -> No
     # The same flows were offered, and count.
     for key in ("flows", "offered_bps"):
         assert fifo["compared"][key] == echelon["compared"][key]
-    assert fifo["sharing"][0]["flows"] == echelon["sharing"][0]["flows"] == fifo["compared"]["flows"]
+    assert (
+        fifo["sharing"][0]["flows"] == echelon["sharing"][0]["flows"] == fifo["compared"]["flows"]
+    )
     assert fifo["compared"]["achieved_bps"] > echelon["compared"]["achieved_bps"]
 
 
@@ -136,7 +153,8 @@ def test_sharing_compares_the_same_flows_over_the_same_time() -> None:
         FlowOutcome(ScheduledFlow(2_000_000, "s2", "s1", 1), 2.0, 3.0),  # elsewhere
         FlowOutcome(PacedFlow(2_000_000, "s2", "s0", 1, 8, 0), 2.0, 3.0),
     ]
-    # 5 bytes a second are left: 20 bytes alone for 1 s, then two share: 15 more take 6 s; the rest has 5 a second.
+    # 5 bytes a second are left: 20 bytes alone for 1 s, then two share: 15 more take 6 s; the rest
+    # has 5 a second.
     found = sharing(flows, [Use(0.0, 20.0, 100.0)], bottleneck, 0.0, 10.0, float)
     assert (found.flows, found.unfinished, found.shared_unfinished) == (2, 1, 1)
     assert found.mean_time_s == pytest.approx((9 + 9) / 2)

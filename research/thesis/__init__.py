@@ -1,1 +1,3 @@
-"""Chapter 3 of J. Salamy, Network Requirements for Distributed Machine Learning Training in the Cloud, MIT 2022."""
+"""Chapter 3 of J. Salamy, Network Requirements for Distributed Machine Learning Training in the
+Cloud, MIT 2022.
+"""

@@ -1,4 +1,6 @@
-"""The analysis of the curves: congestion points, fits, spare bandwidth, and gain and cost of scheduling."""
+"""The analysis of the curves: congestion points, fits, spare bandwidth, and gain and cost of
+scheduling.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,14 @@ def fit_of(curve: Sequence[Measured], n: float | None = None) -> Fit | None:
 
 
 def spare_gbps(curve: Sequence[Measured]) -> float | None:
-    """Return the mean of available less required bandwidth, over the points from the congestion point on (Table
-    3.8)."""
+    """Return the mean of available less required bandwidth, over the points from the congestion
+    point on (Table 3.8)."""
     begin = congestion_of(curve)
     if begin is None:
         return None
-    spare = [at.available_gbps - at.required_gbps for at in curve if at.achieved_gbps >= begin.cross_gbps]
+    spare = [
+        at.available_gbps - at.required_gbps for at in curve if at.achieved_gbps >= begin.cross_gbps
+    ]
     return fmean(spare)
 
 
@@ -80,7 +84,9 @@ def gains(curves: Curves, traffic: str, transport: str, model: str, policy: str)
 
 @dataclass(frozen=True, slots=True)
 class CrossCost:
-    """Mean time in the system of the cross traffic's flows, measured and by processor sharing of what training left."""
+    """Mean time in the system of the cross traffic's flows, measured and by processor sharing of
+    what training left.
+    """
 
     measured_s: float
     shared_s: float
@@ -105,4 +111,6 @@ def _cost(sharing: dict[str, Any]) -> CrossCost | None:
     measured_s, shared_s = sharing["mean_time_s"], sharing["shared_mean_time_s"]
     if not measured_s or not shared_s:
         return None
-    return CrossCost(measured_s, shared_s, sharing["flows"], sharing["unfinished"], sharing["shared_unfinished"])
+    return CrossCost(
+        measured_s, shared_s, sharing["flows"], sharing["unfinished"], sharing["shared_unfinished"]
+    )

@@ -1,7 +1,9 @@
-"""The compute time of a model, found so that its iteration without cross traffic takes what Table 3.1 says.
+"""The compute time of a model, found so that its iteration without cross traffic takes what Table
+3.1 says.
 
-The thesis gives the iteration time, not its parts. The emulated network determines the time of sending, overheads
-included; the rest is computing. Runs without cross traffic find it as the zero of an increasing function.
+The thesis gives the iteration time, not its parts. The emulated network determines the time of
+sending, overheads included; the rest is computing. Runs without cross traffic find it as the zero
+of an increasing function.
 """
 
 from __future__ import annotations
@@ -33,17 +35,18 @@ class Calibration:
 def calibrate(iteration_s: Callable[[Fraction], Fraction], target_s: Fraction) -> Calibration:
     """Return the compute time for which `iteration_s` is `target_s`, within `TOLERANCE`.
 
-    `iteration_s` measures an iteration with a compute time between 0 and `target_s`; it increases and is never less
-    than the compute time. The method is false position in the Illinois variant (M. Dowell and P. Jarratt, BIT 11,
-    1971). Raise `RunError` if sending alone takes longer than the target.
+    `iteration_s` measures an iteration with a compute time between 0 and `target_s`; it increases
+    and is never less than the compute time. The method is false position in the Illinois variant
+    (M. Dowell and P. Jarratt, BIT 11, 1971). Raise `RunError` if sending alone takes longer than
+    the target.
     """
     low, high = Fraction(0), target_s
     below = iteration_s(low) - target_s
     runs = 1
     if below > TOLERANCE * target_s:
         raise RunError(
-            f"sending alone takes {float(below + target_s):.3f} s of an iteration that takes {float(target_s):g} s "
-            "(choose a larger --scale: packets then cost less of the link)"
+            f"sending alone takes {float(below + target_s):.3f} s of an iteration that takes"
+            f" {float(target_s):g} s (choose a larger --scale: packets then cost less of the link)"
         )
     if abs(below) <= TOLERANCE * target_s:
         return Calibration(low, below + target_s, runs)
@@ -67,6 +70,7 @@ def calibrate(iteration_s: Callable[[Fraction], Fraction], target_s: Fraction) -
             above = above / 2 if last == side else above
         last = side
     raise RunError(
-        f"no compute time gives an iteration of {float(target_s):g} s within {float(TOLERANCE * 100):g} % in "
-        f"{_MOST_RUNS} runs: iterations seem to jump at {float(low):.6f} s of computing"
+        f"no compute time gives an iteration of {float(target_s):g} s within"
+        f" {float(TOLERANCE * 100):g} % in {_MOST_RUNS} runs: iterations seem to jump at"
+        f" {float(low):.6f} s of computing"
     )

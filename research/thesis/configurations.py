@@ -1,11 +1,14 @@
 """Figure 3-1 of the thesis: where cross traffic meets the ring.
 
-A: four servers train, and cross traffic leaves by the network interface of server S0. The server's own traffic waits in
-the interface's queue, which no switch sees; so S0's interface is a switch of its own (`fabric.builders.thesis_a`).
+A: four servers train, and cross traffic leaves by the network interface of server S0. The server's
+own traffic waits in the interface's queue, which no switch sees; so S0's interface is a switch of
+its own (`fabric.builders.thesis_a`).
 
-B: three servers train; the fourth, S2, sends into S0's link: the queue is in the top-of-rack switch.
+B: three servers train; the fourth, S2, sends into S0's link: the queue is in the top-of-rack
+switch.
 
-In both, cross traffic goes where the ring goes (A: to S1, B: to S0), so that there is exactly one bottleneck.
+In both, cross traffic goes where the ring goes (A: to S1, B: to S0), so that there is exactly one
+bottleneck.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The congestion point of a curve of iteration times, by appendix A.2 of the thesis.
 
-A line goes through the linear part of the curve at low load, and a tangent to the curved part near its beginning. The
-measured point nearest to their intersection is the congestion point (BW*, t*), and ``(C - BW*) t*`` is the data that it
-stands for.
+A line goes through the linear part of the curve at low load, and a tangent to the curved part near
+its beginning. The measured point nearest to their intersection is the congestion point (BW*, t*),
+and ``(C - BW*) t*`` is the data that it stands for.
 
-The thesis draws both lines by eye into a plot with a logarithmic time axis. Here the curve is cut where two straight
-lines through its parts leave the smallest sum of squares (in log t); the first is the line, and the tangent is the line
-through the first three points of the second part. Distance is that of the picture, with axes of equal length.
+The thesis draws both lines by eye into a plot with a logarithmic time axis. Here the curve is cut
+where two straight lines through its parts leave the smallest sum of squares (in log t); the first
+is the line, and the tangent is the line through the first three points of the second part. Distance
+is that of the picture, with axes of equal length.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class CongestionPoint:
     """The tangent to the beginning of the curved part."""
 
     def data_mb(self, capacity_gbps: float) -> float:
-        """Return the data that a job can send in an iteration of this time on what the cross traffic leaves, in MB."""
+        """Return the data that a job can send in an iteration of this time on what the cross
+        traffic leaves, in MB.
+        """
         return data_mb(capacity_gbps, self.cross_gbps, self.time_s)
 
 
@@ -54,8 +57,8 @@ def data_mb(capacity_gbps: float, cross_gbps: float, time_s: float) -> float:
 
 
 def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> CongestionPoint:
-    """Return the congestion point of points in ascending order of cross traffic, none at the same load, with times
-    above 0.
+    """Return the congestion point of points in ascending order of cross traffic, none at the same
+    load, with times above 0.
 
     Raise `ValueError` for fewer than `LEAST_POINTS`.
     """
@@ -78,7 +81,9 @@ def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> Co
     y = low.intercept + low.slope * x
     wide = cross_gbps[-1] - cross_gbps[0]
     high = (max(ys) - min(ys)) or 1.0
-    nearest = min(range(count), key=lambda i: math.hypot((cross_gbps[i] - x) / wide, (ys[i] - y) / high))
+    nearest = min(
+        range(count), key=lambda i: math.hypot((cross_gbps[i] - x) / wide, (ys[i] - y) / high)
+    )
     return CongestionPoint(cross_gbps[nearest], time_s[nearest], low, tangent)
 
 
@@ -89,4 +94,6 @@ def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[Line, float]:
         (x - mean_x) ** 2 for x in xs
     )
     intercept = mean_y - slope * mean_x
-    return Line(slope, intercept), math.fsum((y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
+    return Line(slope, intercept), math.fsum(
+        (y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True)
+    )

@@ -16,10 +16,20 @@ from research.thesis.points import Point, calibration_of, calibration_task, poin
 from research.thesis.policies import POLICIES
 from research.thesis.published import HEAVY, LIGHT, LINK_GBPS
 
-LOADS = tuple(Fraction(of, 1000) for of in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960))
+LOADS = tuple(
+    Fraction(of, 1000) for of in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960)
+)
 """Loads as parts of the link; 30 % and 80 % are those of figure 3-5."""
 _QUICK_MODELS = ("resnet-50",)
-_QUICK_LOADS = (Fraction(0), LIGHT, Fraction(5, 10), Fraction(6, 10), Fraction(7, 10), HEAVY, Fraction(9, 10))
+_QUICK_LOADS = (
+    Fraction(0),
+    LIGHT,
+    Fraction(5, 10),
+    Fraction(6, 10),
+    Fraction(7, 10),
+    HEAVY,
+    Fraction(9, 10),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +55,24 @@ class ThesisExperiment:
         selection.check(MODELS, POLICIES)
         out: dict[Point, None] = {}
         for series in self.series:
-            for model in _chosen(series.models, selection.models, _QUICK_MODELS if settings.quick else ()):
+            for model in _chosen(
+                series.models, selection.models, _QUICK_MODELS if settings.quick else ()
+            ):
                 for load in _loads(series, settings, selection):
                     for policy in _chosen(series.policies, selection.policies, ()):
-                        at = point(series.traffic, series.transport, model, load * Fraction(LINK_GBPS), policy)
+                        at = point(
+                            series.traffic,
+                            series.transport,
+                            model,
+                            load * Fraction(LINK_GBPS),
+                            policy,
+                        )
                         out[at] = None
         return list(out)
 
-    def stages(self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+    def stages(
+        self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]
+    ) -> Stages:
         """Yield the calibration of the models, then the points."""
         points = self.points(settings, selection)
         setups = list(dict.fromkeys(at.setup for at in points))
@@ -76,8 +96,12 @@ def _chosen(has: Sequence[str], selected: Sequence[str], quick: Sequence[str]) -
     return [name for name in has if name in wanted]
 
 
-def _loads(series: Series, settings: ExperimentSettings, selection: Selection) -> Sequence[Fraction]:
-    """Return the loads; those that the command line gives are run whether or not a figure has them."""
+def _loads(
+    series: Series, settings: ExperimentSettings, selection: Selection
+) -> Sequence[Fraction]:
+    """Return the loads; those that the command line gives are run whether or not a figure has
+    them.
+    """
     if selection.loads:
         return selection.loads
     if settings.quick and series.loads == LOADS:
@@ -95,6 +119,9 @@ IPERF = ThesisExperiment("thesis-iperf", (Series("iperf", "rdma"),))
 WEBSEARCH = ThesisExperiment("thesis-websearch", (Series("websearch", "rdma"), *_TCP_WEBSEARCH))
 BURST = ThesisExperiment(
     "thesis-burst",
-    (Series("burst", "tcp"), Series("websearch", "tcp", _COMPARED, (Fraction(0), LIGHT, HEAVY), ("fifo",))),
+    (
+        Series("burst", "tcp"),
+        Series("websearch", "tcp", _COMPARED, (Fraction(0), LIGHT, HEAVY), ("fifo",)),
+    ),
 )
 THESIS: Mapping[str, ThesisExperiment] = {of.name: of for of in (IPERF, WEBSEARCH, BURST)}

@@ -1,4 +1,6 @@
-"""Figures 3-2 to 3-7 of the thesis from our points, with the thesis's own fits beside them; one message each."""
+"""Figures 3-2 to 3-7 of the thesis from our points, with the thesis's own fits beside them; one
+message each.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ _Drawing = tuple[str, str, Sequence[Panel]]
 
 
 def draw(curves: Curves, out: Path) -> list[Picture]:
-    """Draw all figures for which something was measured, as PNG in `out`; none without matplotlib. Raise `OSError`."""
+    """Draw all figures for which something was measured, as PNG in `out`; none without matplotlib.
+
+    Raise `OSError`.
+    """
     try:
         return [_draw(*drawing, out) for drawing in _drawings(curves)]
     except ImportError:
@@ -73,20 +78,27 @@ def _drawings(curves: Curves) -> Iterator[_Drawing]:
 def _degradation(
     curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport
 ) -> Iterator[_Drawing]:
-    """Yield iteration time against cross traffic, and against the re-scaled axis of equation 3.2."""
+    """Yield iteration time against cross traffic, and against the re-scaled axis of equation
+    3.2.
+    """
     measured = _measured(curves, traffic, transport, BASELINE)
     if not measured:
         return
     worst = max(measured, key=lambda model: _growth(measured[model]))
     title = (
-        f"As figure {number}: {TITLES[traffic]} traffic makes iterations of {MODELS[worst].title} over "
-        f"{transport.upper()} up to {_growth(measured[worst]):.3g} times as long ({BASELINE}; bars to the 99 % "
-        "iteration, dotted: the thesis's fits)"
+        f"As figure {number}: {TITLES[traffic]} traffic makes iterations of {MODELS[worst].title}"
+        f" over {transport.upper()} up to {_growth(measured[worst]):.3g} times as long ({BASELINE};"
+        " bars to the 99 % iteration, dotted: the thesis's fits)"
     )
     fits = {model: published.FITS.get((traffic, transport, model)) for model in measured}
     for name, axis in ((f"figure_{number}", _AXIS), (f"figure_{number}_rescaled", _RESCALED)):
-        lines = [_curve(of, MODELS[model].title, _place(model), axis, "-") for model, of in measured.items()]
-        lines += [_fit(fit, "", _place(model), axis) for model, fit in fits.items() if fit is not None]
+        lines = [
+            _curve(of, MODELS[model].title, _place(model), axis, "-")
+            for model, of in measured.items()
+        ]
+        lines += [
+            _fit(fit, "", _place(model), axis) for model, fit in fits.items() if fit is not None
+        ]
         yield name, title, [Panel(axis, _TIME, lines, logarithmic="y")]
 
 
@@ -94,7 +106,9 @@ def _scheduled(
     curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport
 ) -> Iterator[_Drawing]:
     """Yield iteration time under both policies, at the loads that were run under both."""
-    before, after = (_measured(curves, traffic, transport, policy) for policy in (BASELINE, SCHEDULED))
+    before, after = (
+        _measured(curves, traffic, transport, policy) for policy in (BASELINE, SCHEDULED)
+    )
     both = [model for model in before if model in after]
     if not both:
         return
@@ -104,8 +118,8 @@ def _scheduled(
             of[model] = [at for at in of[model] if at.load_gbps in common]
     grown = [max(_growth(of[model]) for model in both) for of in (before, after)]
     title = (
-        f"Under {SCHEDULED} {TITLES[traffic]} traffic makes iterations at most {grown[1]:.3g} times as long, under "
-        f"{BASELINE} {grown[0]:.3g} times"
+        f"Under {SCHEDULED} {TITLES[traffic]} traffic makes iterations at most {grown[1]:.3g} times"
+        f" as long, under {BASELINE} {grown[0]:.3g} times"
     )
     lines = [
         Curve(
@@ -117,7 +131,10 @@ def _scheduled(
             marker,
         )
         for model in both
-        for policy, of, dashes, marker in ((BASELINE, before, "-", "o"), (SCHEDULED, after, "--", "s"))
+        for policy, of, dashes, marker in (
+            (BASELINE, before, "-", "o"),
+            (SCHEDULED, after, "--", "s"),
+        )
     ]
     axis = "cross traffic requested (Gbit/s of 25)"
     yield f"scheduled_{number}", title, [Panel(axis, _TIME, lines, logarithmic="y")]
@@ -145,15 +162,27 @@ def _distributions(curves: Curves) -> Iterator[_Drawing]:
             for traffic, at in shown
         ]
         part = f"{100 * load / LINK_GBPS:.0f} %"
-        spreads.append(f"{max(at.p99_s / at.mean_s for _, at in shown):.3g} times the mean at {part}")
+        spreads.append(
+            f"{max(at.p99_s / at.mean_s for _, at in shown):.3g} times the mean at {part}"
+        )
         scale = "x" if load == HEAVY_GBPS else ""
-        panels.append(Panel(_TIME, "share of iterations", lines, f"{part} requested", None, (0, 1), scale))
+        panels.append(
+            Panel(_TIME, "share of iterations", lines, f"{part} requested", None, (0, 1), scale)
+        )
     if panels:
-        yield "figure_3-5", f"As figure 3-5: the 99 % iteration is up to {', '.join(spreads)} (TCP)", panels
+        yield (
+            "figure_3-5",
+            f"As figure 3-5: the 99 % iteration is up to {', '.join(spreads)} (TCP)",
+            panels,
+        )
 
 
 def _two_models(
-    curves: Curves, number: str, kinds: Iterable[tuple[published.Traffic, published.Transport]], *, fitted: bool
+    curves: Curves,
+    number: str,
+    kinds: Iterable[tuple[published.Traffic, published.Transport]],
+    *,
+    fitted: bool,
 ) -> Iterator[_Drawing]:
     """Yield figure 3-6, kinds of cross traffic compared, or 3-7, with fits of equation 3.5."""
     shown = [kind for kind in kinds if curves.has(*kind)]
@@ -168,21 +197,37 @@ def _two_models(
             dashes = "" if fitted else DASHES[look]
             lines.append(_curve(curve, label, look, _AXIS, dashes, bars=False))
             heavy += [at.mean_s for at in curve if at.load_gbps == HEAVY_GBPS]
-            theirs, ours = published.FITS.get((traffic, transport, model)), fit_of(curve, 0.5) if fitted else None
+            theirs, ours = (
+                published.FITS.get((traffic, transport, model)),
+                fit_of(curve, 0.5) if fitted else None,
+            )
             if ours is not None:
                 squares.append(ours.r_squared)
-                lines.append(_fit(PublishedFit(ours.a_s, ours.b, ours.n, ""), f"{label}: our fit", look, _AXIS, "-"))
+                lines.append(
+                    _fit(
+                        PublishedFit(ours.a_s, ours.b, ours.n, ""),
+                        f"{label}: our fit",
+                        look,
+                        _AXIS,
+                        "-",
+                    )
+                )
             if theirs is not None and fitted:
                 lines.append(_fit(theirs, f"{label}: thesis's fit", look, _AXIS))
         if lines:
-            panels.append(Panel(_AXIS, _TIME, lines, MODELS[model].title, (-0.5, LINK_GBPS), logarithmic="y"))
+            panels.append(
+                Panel(_AXIS, _TIME, lines, MODELS[model].title, (-0.5, LINK_GBPS), logarithmic="y")
+            )
             apart += [max(heavy) / min(heavy) - 1] if len(heavy) > 1 else []
     if len(shown) < 2 or not panels or not (squares if fitted else apart):
         return
     if fitted:
         title = f"equation 3.5 fits with R² of at least {min(squares):.3f} ({BASELINE})"
     else:
-        title = f"at 80 % of the link, kinds of cross traffic differ by up to {100 * max(apart):.2g} % ({BASELINE})"
+        title = (
+            f"at 80 % of the link, kinds of cross traffic differ by up to {100 * max(apart):.2g} %"
+            f" ({BASELINE})"
+        )
     yield f"figure_{number}", f"As figure {number}: {title}", panels
 
 
@@ -191,7 +236,11 @@ def _measured(
 ) -> dict[str, list[Measured]]:
     """Return the curve of each model that has one."""
     found = {model: curves.curve(traffic, transport, model, policy) for model in MODELS}
-    return {model: of for model, of in found.items() if len(of) > 1} if curves.has(traffic, transport) else {}
+    return (
+        {model: of for model, of in found.items() if len(of) > 1}
+        if curves.has(traffic, transport)
+        else {}
+    )
 
 
 def _growth(curve: Sequence[Measured]) -> float:
@@ -204,19 +253,33 @@ def _place(model: str) -> int:
 
 
 def _curve(
-    curve: Sequence[Measured], label: str, look: int, axis: str, dashes: str | None = None, *, bars: bool = True
+    curve: Sequence[Measured],
+    label: str,
+    look: int,
+    axis: str,
+    dashes: str | None = None,
+    *,
+    bars: bool = True,
 ) -> Curve:
     ordered = rising(curve)
     xs = [_x(at.achieved_gbps, axis) for at in ordered]
     highs = [max(at.p99_s, at.mean_s) for at in ordered] if bars else []
     return Curve(
-        label, xs, [at.mean_s for at in ordered], look, DASHES[look] if dashes is None else dashes, MARKERS[look], highs
+        label,
+        xs,
+        [at.mean_s for at in ordered],
+        look,
+        DASHES[look] if dashes is None else dashes,
+        MARKERS[look],
+        highs,
     )
 
 
 def _fit(fit: PublishedFit, label: str, look: int, axis: str, dashes: str = ":") -> Curve:
     """Return a fit up to 24 Gbit/s, where the thesis's points end."""
-    times = {step / 10: fit.a_s * exp(fit.b / (LINK_GBPS - step / 10) ** fit.n) for step in range(241)}
+    times = {
+        step / 10: fit.a_s * exp(fit.b / (LINK_GBPS - step / 10) ** fit.n) for step in range(241)
+    }
     kept = {_x(load, axis): time for load, time in times.items() if time < 60}
     return Curve(label, list(kept), list(kept.values()), look, dashes)
 

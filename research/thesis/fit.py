@@ -1,8 +1,9 @@
 """Equation 3.7 of the thesis, ``t = A exp(B / (C - BW)^n)``, fitted to measured iteration times.
 
-For a given n the logarithm of t is linear in ``(C - BW)^-n``: ordinary least squares gives A and B exactly, as the
-exponential trend lines of the thesis do (appendix B.2), and R^2 is theirs: of log t. If n is free, the best of a fine
-grid is taken: the error as a function of n is smooth, but may have several minima.
+For a given n the logarithm of t is linear in ``(C - BW)^-n``: ordinary least squares gives A and B
+exactly, as the exponential trend lines of the thesis do (appendix B.2), and R^2 is theirs: of log
+t. If n is free, the best of a fine grid is taken: the error as a function of n is smooth, but may
+have several minima.
 """
 
 from __future__ import annotations
@@ -33,15 +34,20 @@ class Fit:
         return self.a_s * math.exp(self.b / (self.capacity_gbps - cross_gbps) ** self.n)
 
 
-def fit(cross_gbps: Sequence[float], time_s: Sequence[float], n: float, capacity_gbps: float) -> Fit:
-    """Fit by least squares for a given n > 0 of at least two different loads below the capacity, times above 0.
+def fit(
+    cross_gbps: Sequence[float], time_s: Sequence[float], n: float, capacity_gbps: float
+) -> Fit:
+    """Fit by least squares for a given n > 0 of at least two different loads below the capacity,
+    times above 0.
 
     Raise `ValueError` for fewer, and for loads that reach the capacity.
     """
     if len(set(cross_gbps)) < 2:
         raise ValueError("a fit needs points at two loads at least")
     if max(cross_gbps) >= capacity_gbps:
-        raise ValueError(f"cross traffic of {max(cross_gbps):g} reaches the capacity of {capacity_gbps:g} Gbit/s")
+        raise ValueError(
+            f"cross traffic of {max(cross_gbps):g} reaches the capacity of {capacity_gbps:g} Gbit/s"
+        )
     xs = [(capacity_gbps - load) ** -n for load in cross_gbps]
     ys = [math.log(time) for time in time_s]
     mean_x, mean_y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
@@ -58,4 +64,7 @@ def fit(cross_gbps: Sequence[float], time_s: Sequence[float], n: float, capacity
 
 def best_fit(cross_gbps: Sequence[float], time_s: Sequence[float], capacity_gbps: float) -> Fit:
     """Fit with the n between 0.01 and 4 that fits best. Raise as `fit`."""
-    return max((fit(cross_gbps, time_s, n, capacity_gbps) for n in _GRID), key=lambda found: found.r_squared)
+    return max(
+        (fit(cross_gbps, time_s, n, capacity_gbps) for n in _GRID),
+        key=lambda found: found.r_squared,
+    )

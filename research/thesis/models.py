@@ -1,4 +1,6 @@
-"""The four models of the thesis: what they send in an iteration, and how their gradients leave the backward pass."""
+"""The four models of the thesis: what they send in an iteration, and how their gradients leave the
+backward pass.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ from echelon_lab.models import find_model
 from research.thesis.published import TABLE_3_1
 
 FUSION_BYTES = 64 * 2**20
-"""Size of Horovod's fusion buffer, 64 MiB by default: the bytes of gradients in one all-reduce (A. Sergeev and M. Del
-Balso, Horovod, arXiv:1802.05799, section 4; HOROVOD_FUSION_THRESHOLD)."""
+"""Size of Horovod's fusion buffer, 64 MiB by default: the bytes of gradients in one all-reduce (A.
+Sergeev and M. Del Balso, Horovod, arXiv:1802.05799, section 4; HOROVOD_FUSION_THRESHOLD)."""
 FORWARD_PART = Fraction(1, 3)
-"""Part of the compute time; the backward pass takes twice as long as the forward pass (J. Kaplan et al., Scaling Laws
-for Neural Language Models, arXiv:2001.08361, section 2.1: 2 operations per parameter and token forward, 4 backward)."""
+"""Part of the compute time; the backward pass takes twice as long as the forward pass (J. Kaplan et
+al., Scaling Laws for Neural Language Models, arXiv:2001.08361, section 2.1: 2 operations per
+parameter and token forward, 4 backward)."""
 PARAMETER_BYTES = 4
 
 
@@ -38,7 +41,9 @@ class ThesisModel:
 
     @property
     def buckets(self) -> int:
-        """Number of all-reduces of an iteration: as many as it takes to send the gradients by fusion buffers."""
+        """Number of all-reduces of an iteration: as many as it takes to send the gradients by
+        fusion buffers.
+        """
         return -(-self.gradient_bytes // FUSION_BYTES)
 
     def sent_bytes(self, workers: int) -> Fraction:

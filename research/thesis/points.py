@@ -1,4 +1,6 @@
-"""One point of a figure of chapter 3: a model trains against cross traffic of one kind and load, under one policy."""
+"""One point of a figure of chapter 3: a model trains against cross traffic of one kind and load,
+under one policy.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,26 @@ _SIZED = frozenset({"consistent", "burst"})
 WARM_UP = 2
 """Iterations that do not count: queues and windows fill, and cross traffic begins at time 0."""
 _QUEUE_S = Fraction(1, 10)
-"""Depth of a queue as the time in which the link carries it: a router with deep buffers, so that RDMA loses nothing."""
+"""Depth of a queue as the time in which the link carries it: a router with deep buffers, so that
+RDMA loses nothing.
+"""
 _WINDOW_PACKETS = 32
 _RETRANSMIT_AFTER = "400 ms"
 _LONGEST_S = 60
 """Virtual seconds that a point may take, if that leaves at least `_LEAST` iterations."""
 _LEAST = 5
-_ITERATIONS: Mapping[str, int] = {"bert-large": 20, "vgg-16": 25, "densenet-161": 40, "resnet-50": 60}
-_QUICK_ITERATIONS: Mapping[str, int] = {"bert-large": 4, "vgg-16": 6, "densenet-161": 10, "resnet-50": 20}
+_ITERATIONS: Mapping[str, int] = {
+    "bert-large": 20,
+    "vgg-16": 25,
+    "densenet-161": 40,
+    "resnet-50": 60,
+}
+_QUICK_ITERATIONS: Mapping[str, int] = {
+    "bert-large": 4,
+    "vgg-16": 6,
+    "densenet-161": 10,
+    "resnet-50": 20,
+}
 _NUMBERS = {"source_port": 5001, "destination_port": 5002}
 _CALIBRATION_ITERATIONS = 2
 
@@ -72,7 +86,10 @@ class Point:
 
 
 def point(traffic: str, transport: str, model: str, load_gbps: Fraction, policy: str) -> Point:
-    """Return a point. Without load, all kinds of cross traffic of a configuration are the same point."""
+    """Return a point.
+
+    Without load, all kinds of cross traffic of a configuration are the same point.
+    """
     setup = Setup(CONFIGURATION_OF[traffic], model, transport)
     return Point(setup, traffic if load_gbps else "none", load_gbps, policy)
 
@@ -84,13 +101,15 @@ def iterations_of(at: Point, settings: ExperimentSettings) -> int:
 
 
 def fewest_of(at: Point, settings: ExperimentSettings) -> int:
-    """Return how many iterations are measured under every policy. Where training does not go first they take longest,
-    and so there are fewest."""
+    """Return how many iterations are measured under every policy. Where training does not go first
+    they take longest, and so there are fewest."""
     return iterations_of(replace(at, policy=BASELINE), settings)
 
 
 def expected_s(at: Point) -> float:
-    """Return roughly what an iteration takes: sending on what is left of the link, computing as without load."""
+    """Return roughly what an iteration takes: sending on what is left of the link, computing as
+    without load.
+    """
     model = MODELS[at.setup.model]
     zero_s = float(model.zero_load_s)
     if at.policy in TRAINING_FIRST:
@@ -101,7 +120,9 @@ def expected_s(at: Point) -> float:
     return max(zero_s, alone_s / left)
 
 
-def document(at: Point, compute_s: Fraction, iterations: int, settings: ExperimentSettings) -> dict[str, Any]:
+def document(
+    at: Point, compute_s: Fraction, iterations: int, settings: ExperimentSettings
+) -> dict[str, Any]:
     """Return the scenario of a point as its file has it, with `iterations` in all."""
     configuration = CONFIGURATIONS[at.setup.configuration]
     link_bps = round(LINK_BPS * settings.scale)
@@ -112,7 +133,9 @@ def document(at: Point, compute_s: Fraction, iterations: int, settings: Experime
         if generator["model"] in _SIZED:
             generator["size_scale"] = _decimal(settings.scale)
         load_bps = round(at.load_gbps * 10**9 * settings.scale)
-        traffic = [{"name": "cross", "src": src, "dst": dst, "load": rate_text(load_bps), **generator}]
+        traffic = [
+            {"name": "cross", "src": src, "dst": dst, "load": rate_text(load_bps), **generator}
+        ]
     return {
         "scenario": "thesis",
         "description": at.name,
@@ -133,7 +156,9 @@ def document(at: Point, compute_s: Fraction, iterations: int, settings: Experime
     }
 
 
-def point_task(at: Point, compute_s: Fraction, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
+def point_task(
+    at: Point, compute_s: Fraction, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+) -> Task:
     """Return the measurement of a point whose model computes for `compute_s`."""
     iterations, fewest = iterations_of(at, settings), fewest_of(at, settings)
     identity = {
@@ -151,9 +176,11 @@ def point_task(at: Point, compute_s: Fraction, settings: ExperimentSettings, mak
     return Task(at.name, identity, run, cost=iterations * expected_s(at) * _packets_per_s(at))
 
 
-def calibration_task(setup: Setup, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
-    """Return the task that finds how long a model computes. It runs in virtual time, whatever fabric points are
-    measured on."""
+def calibration_task(
+    setup: Setup, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+) -> Task:
+    """Return the task that finds how long a model computes. It runs in virtual time, whatever
+    fabric points are measured on."""
     name = f"{setup.configuration}-zero-{setup.transport}-{setup.model}"
     virtual = replace(settings, fabric="virtual", target=DEFAULT_TARGET, quick=False, seed=0)
     identity = {"kind": "thesis-calibration", **asdict(setup), "settings": virtual.identity()}
@@ -167,7 +194,9 @@ def calibration_task(setup: Setup, settings: ExperimentSettings, make_runner: Ca
 
 def calibration_of(result: Mapping[str, Any]) -> Calibration:
     """Return the calibration that the task stored."""
-    return Calibration(Fraction(result["compute_s"]), Fraction(result["iteration_s"]), result["runs"])
+    return Calibration(
+        Fraction(result["compute_s"]), Fraction(result["iteration_s"]), result["runs"]
+    )
 
 
 def _measure_point(
@@ -195,12 +224,18 @@ def _measure_calibration(
     at = Point(setup, "none", Fraction(0), "fifo")
 
     def iteration_s(compute_s: Fraction) -> Fraction:
-        result = _measure_point(at, compute_s, _CALIBRATION_ITERATIONS, _CALIBRATION_ITERATIONS, settings, make_runner)
+        result = _measure_point(
+            at, compute_s, _CALIBRATION_ITERATIONS, _CALIBRATION_ITERATIONS, settings, make_runner
+        )
         times = [Fraction(str(time_s)) for time_s in result["iterations_s"]]
         return sum(times, Fraction(0)) / len(times)
 
     found = calibrate(iteration_s, MODELS[setup.model].zero_load_s)
-    return {"compute_s": str(found.compute_s), "iteration_s": str(found.iteration_s), "runs": found.runs}
+    return {
+        "compute_s": str(found.compute_s),
+        "iteration_s": str(found.iteration_s),
+        "runs": found.runs,
+    }
 
 
 def _job(setup: Setup, compute_s: Fraction, settings: ExperimentSettings) -> dict[str, Any]:
@@ -220,13 +255,18 @@ def _job(setup: Setup, compute_s: Fraction, settings: ExperimentSettings) -> dic
     if setup.transport == "tcp":
         # Half of the time in which a connection is silent for certain: the forward pass.
         gap_s = max(forward_s / 2, Fraction(1, 1000))
-        job["recognition"] = {"by": "bytes", "protocol": "tcp", **_NUMBERS, "idle_gap": duration_text(gap_s)}
+        job["recognition"] = {
+            "by": "bytes",
+            "protocol": "tcp",
+            **_NUMBERS,
+            "idle_gap": duration_text(gap_s),
+        }
     return job
 
 
 def _packets_per_s(at: Point) -> float:
-    """Return a cost in proportion to the packets of a second: the ring's at the rate of the job, and the cross
-    traffic's."""
+    """Return a cost in proportion to the packets of a second: the ring's at the rate of the job,
+    and the cross traffic's."""
     model = MODELS[at.setup.model]
     return float(at.load_gbps) + 4 * float(model.sent_bytes(4)) * 8e-9 / expected_s(at)
 

@@ -1,19 +1,20 @@
 """The numbers of the thesis that ours are put beside.
 
-Source: J. Salamy, Network Requirements for Distributed Machine Learning Training in the Cloud, SM thesis, MIT, February
-2022, chapter 3. Rates in Gbit/s, times in seconds, data in MB (10^6 bytes), all at the thesis's own scale: a link of
-25 Gbit/s.
+Source: J. Salamy, Network Requirements for Distributed Machine Learning Training in the Cloud, SM
+thesis, MIT, February 2022, chapter 3. Rates in Gbit/s, times in seconds, data in MB (10^6 bytes),
+all at the thesis's own scale: a link of 25 Gbit/s.
 
 Errata, as far as they concern these numbers:
 
-- Table 2.1 gives BERT-large 366,428,986 parameters; by equation 3.1 Table 3.1's 2011 MB are those of 335,141,888.
-- The congestion point of BERT-large in Table 3.2 is not legible in the copy that these were read from; its difference
-  from theory, 10 %, is.
-- Section 3.2 says that 20.5 Gbit/s of iperf makes BERT-large's iteration 5.3 times longer, and equation 3.4 that it is
-  5.257 s then: 6.3 times the 0.84 s of Table 3.1.
-- Section 3.3.1 gives A = 0.204, B = 1.44 for BERT-large and equation 3.5, with B on the re-scaled axis of equation 3.2:
-  there, 25 / (25 - BW) is under the root, so that on the axis of equation 3.5 B is five times as large (7.2; Table 3.9
-  has 7.281).
+- Table 2.1 gives BERT-large 366,428,986 parameters; by equation 3.1 Table 3.1's 2011 MB are those
+  of 335,141,888.
+- The congestion point of BERT-large in Table 3.2 is not legible in the copy that these were read
+  from; its difference from theory, 10 %, is.
+- Section 3.2 says that 20.5 Gbit/s of iperf makes BERT-large's iteration 5.3 times longer, and
+  equation 3.4 that it is 5.257 s then: 6.3 times the 0.84 s of Table 3.1.
+- Section 3.3.1 gives A = 0.204, B = 1.44 for BERT-large and equation 3.5, with B on the re-scaled
+  axis of equation 3.2: there, 25 / (25 - BW) is under the root, so that on the axis of equation 3.5
+  B is five times as large (7.2; Table 3.9 has 7.281).
 - Table 3.2's difference for DenseNet-161 is 56 % (text of section 3.2, and by its own numbers).
 """
 
@@ -52,7 +53,9 @@ TABLE_3_1: Mapping[str, ZeroLoad] = {
 
 @dataclass(frozen=True, slots=True)
 class CongestionData:
-    """A row of Table 3.2, 3.4 or 3.6: data of an iteration by theory, and by the congestion point."""
+    """A row of Table 3.2, 3.4 or 3.6: data of an iteration by theory, and by the congestion
+    point.
+    """
 
     theory_mb: float
     measured_mb: float | None
@@ -84,7 +87,9 @@ CONGESTION: Mapping[Traffic, Mapping[str, CongestionData]] = {
 
 @dataclass(frozen=True, slots=True)
 class PublishedCongestionPoint:
-    """The point where congestion begins: cross traffic, and the iteration time where the text gives it."""
+    """The point where congestion begins: cross traffic, and the iteration time where the text gives
+    it.
+    """
 
     cross_gbps: float
     iteration_s: float | None = None
@@ -108,7 +113,9 @@ CONGESTION_POINTS: Mapping[Traffic, Mapping[str, PublishedCongestionPoint]] = {
         "resnet-50": PublishedCongestionPoint(18.4),
     },
 }
-"""Points of sections 3.2, 3.3.1 and 3.3.2; the figures 3-2, 3-3 and 3-4 show the others without naming them."""
+"""Points of sections 3.2, 3.3.1 and 3.3.2; the figures 3-2, 3-3 and 3-4 show the others without
+naming them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,4 +183,6 @@ FITS: Mapping[tuple[Traffic, Transport, str], PublishedFit] = {
 }
 
 TCP_ZERO_LOAD_BERT_S = 1.45
-"""BERT-large without cross traffic over TCP (section 3.4.2): the servers' processors take part in sending."""
+"""BERT-large without cross traffic over TCP (section 3.4.2): the servers' processors take part in
+sending.
+"""

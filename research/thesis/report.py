@@ -1,4 +1,6 @@
-"""thesis.md: what agrees with the thesis, what does not and by how much, with all tables and figures."""
+"""thesis.md: what agrees with the thesis, what does not and by how much, with all tables and
+figures.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ class Finding:
 
 
 def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
-    """Write tables, figures and thesis.md in `out`. Return the files, the report first. Raise `OSError`."""
+    """Write tables, figures and thesis.md in `out`.
+
+    Return the files, the report first. Raise `OSError`.
+    """
     curves = curves_of(store, settings)
     found = tables(curves)
     written = [table.write(out) for table in found]
@@ -51,9 +56,16 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
         _REASONS,
         "## Figures",
         *(_figure(picture) for picture in pictures),
-        *([] if pictures else ["Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."]),
+        *(
+            []
+            if pictures
+            else ["Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."]
+        ),
         "## Tables",
-        "Also as CSV beside this file. Rates are those of the thesis's link of 25 Gbit/s, times are as measured.",
+        (
+            "Also as CSV beside this file. Rates are those of the thesis's link of 25 Gbit/s, times"
+            " are as measured."
+        ),
         *(table.markdown() for table in found),
     ]
     report = out / "thesis.md"
@@ -64,10 +76,11 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
 def _what_ran(curves: Curves, settings: ExperimentSettings) -> str:
     quick = " This is the quick subset: few loads and iterations." if settings.quick else ""
     return (
-        f"{len(curves)} points on the {settings.fabric} fabric with {settings.target}, rates and sizes scaled by "
-        f"{settings.scale}, times not scaled, packets of {settings.packet_bytes} B, seed {settings.seed}; "
-        f"{curves.wall_s:.0f} s of one processor. J. Salamy, *Network Requirements for Distributed Machine Learning "
-        f"Training in the Cloud*, SM thesis, MIT, February 2022.{quick}"
+        f"{len(curves)} points on the {settings.fabric} fabric with {settings.target}, rates and"
+        f" sizes scaled by {settings.scale}, times not scaled, packets of {settings.packet_bytes}"
+        f" B, seed {settings.seed}; {curves.wall_s:.0f} s of one processor. J. Salamy, *Network"
+        " Requirements for Distributed Machine Learning Training in the Cloud*, SM thesis, MIT,"
+        f" February 2022.{quick}"
     )
 
 
@@ -77,14 +90,23 @@ def sections(curves: Curves) -> Iterator[str]:
         "Bursts against consistent traffic, both with training over TCP: equal (within "
         f"{EQUAL_PERCENT:g} %) at 30 %, worse (by more) at 80 %"
     )
-    scheduled = f"Cross traffic of 80 %: under `{SCHEDULED}` an iteration within {SCHEDULED_PERCENT:g} % of zero load"
+    scheduled = (
+        f"Cross traffic of 80 %: under `{SCHEDULED}` an iteration within {SCHEDULED_PERCENT:g} % of"
+        " zero load"
+    )
     for title, findings in (
         (f"Zero load: within {ZERO_LOAD_PERCENT:g} % of Table 3.1", _zero_load(curves)),
-        ("Congestion points: no further from theory than the thesis's (Tables 3.2, 3.4, 3.6)", _congestion(curves)),
+        (
+            "Congestion points: no further from theory than the thesis's (Tables 3.2, 3.4, 3.6)",
+            _congestion(curves),
+        ),
         (f"Equation 3.7 fits, R² of log t at least {LEAST_R_SQUARED:g}", _fits(curves)),
         (bursts, _bursts(curves)),
         (scheduled, _scheduled(curves)),
-        ("What web-search traffic of 80 % pays for that: no more than the bandwidth", _paid(curves)),
+        (
+            "What web-search traffic of 80 % pays for that: no more than the bandwidth",
+            _paid(curves),
+        ),
     ):
         lines = [finding.line() for finding in findings]
         if lines:
@@ -101,8 +123,8 @@ def _zero_load(curves: Curves) -> Iterator[Finding]:
             off = percent(at.mean_s, target) or 0.0
             yield Finding(
                 abs(off) <= ZERO_LOAD_PERCENT,
-                f"{model.title}, {len(_ring(at))} workers over {transport.upper()}: {at.mean_s:.4f} s, "
-                f"thesis {target:g} s ({off:+.2f} %)",
+                f"{model.title}, {len(_ring(at))} workers over {transport.upper()}: {at.mean_s:.4f}"
+                f" s, thesis {target:g} s ({off:+.2f} %)",
             )
 
 
@@ -119,20 +141,27 @@ def _congestion(curves: Curves) -> Iterator[Finding]:
             where = f" (thesis: {named.cross_gbps:g})" if named else ""
             yield Finding(
                 abs(off) <= theirs,
-                f"{TITLES[traffic]}, {model.title}: {point.data_mb(LINK_GBPS):.0f} MB at {point.cross_gbps:.1f} "
-                f"Gbit/s{where}, {off:+.0f} % from theory (thesis: {theirs:+g} %)",
+                f"{TITLES[traffic]}, {model.title}: {point.data_mb(LINK_GBPS):.0f} MB at"
+                f" {point.cross_gbps:.1f} Gbit/s{where}, {off:+.0f} % from theory (thesis:"
+                f" {theirs:+g} %)",
             )
 
 
 def _fits(curves: Curves) -> Iterator[Finding]:
-    for traffic, transport in (("iperf", "rdma"), ("websearch", "rdma"), ("websearch", "tcp"), ("burst", "tcp")):
+    for traffic, transport in (
+        ("iperf", "rdma"),
+        ("websearch", "rdma"),
+        ("websearch", "tcp"),
+        ("burst", "tcp"),
+    ):
         for name, model in MODELS.items():
             found = fit_of(curves.curve(traffic, transport, name, BASELINE))
             if found is not None:
                 yield Finding(
                     found.r_squared >= LEAST_R_SQUARED,
-                    f"{TITLES[traffic]}, {transport.upper()}, {model.title}: R² = {found.r_squared:.3f} with "
-                    f"n = {found.n:g}, A = {found.a_s:.3g} s, B = {found.b:.3g}",
+                    f"{TITLES[traffic]}, {transport.upper()}, {model.title}: R² ="
+                    f" {found.r_squared:.3f} with n = {found.n:g}, A = {found.a_s:.3g} s, B ="
+                    f" {found.b:.3g}",
                 )
 
 
@@ -146,9 +175,10 @@ def _bursts(curves: Curves) -> Iterator[Finding]:
             off = percent(burst.mean_s, steady.mean_s) or 0.0
             yield Finding(
                 off >= EQUAL_PERCENT if worse else abs(off) < EQUAL_PERCENT,
-                f"{load / LINK_GBPS:.0%}, {model.title}: bursts {burst.mean_s:.4g} s (99 %: {burst.p99_s:.4g} s), "
-                f"consistent {steady.mean_s:.4g} s (99 %: {steady.p99_s:.4g} s), mean {off:+.1f} %; achieved "
-                f"{burst.achieved_gbps:.1f} and {steady.achieved_gbps:.1f} Gbit/s",
+                f"{load / LINK_GBPS:.0%}, {model.title}: bursts {burst.mean_s:.4g} s (99 %:"
+                f" {burst.p99_s:.4g} s), consistent {steady.mean_s:.4g} s (99 %: {steady.p99_s:.4g}"
+                f" s), mean {off:+.1f} %; achieved {burst.achieved_gbps:.1f} and"
+                f" {steady.achieved_gbps:.1f} Gbit/s",
             )
 
 
@@ -163,9 +193,9 @@ def _scheduled(curves: Curves) -> Iterator[Finding]:
             off = percent(after.mean_s, zero.mean_s) or 0.0
             yield Finding(
                 off <= SCHEDULED_PERCENT,
-                f"{TITLES[traffic]}, {transport.upper()}, {model.title}: {after.mean_s:.4g} s, zero load "
-                f"{zero.mean_s:.4g} s ({off:+.1f} %); {BASELINE}: {before.mean_s:.4g} s "
-                f"({before.mean_s / zero.mean_s:.2f} times)",
+                f"{TITLES[traffic]}, {transport.upper()}, {model.title}: {after.mean_s:.4g} s, zero"
+                f" load {zero.mean_s:.4g} s ({off:+.1f} %); {BASELINE}: {before.mean_s:.4g} s"
+                f" ({before.mean_s / zero.mean_s:.2f} times)",
             )
 
 
@@ -181,11 +211,13 @@ def _paid(curves: Curves) -> Iterator[Finding]:
         allowed = paid.shared_s / paid_before.shared_s
         yield Finding(
             grown <= max(1.0, allowed) * (1 + SCHEDULED_PERCENT / 100),
-            f"{model.title}: flows take {paid.measured_s * 1e3:.3g} ms under {SCHEDULED} and "
-            f"{paid_before.measured_s * 1e3:.3g} ms under {BASELINE}, {grown:.2f} times; processor sharing of what "
-            f"training left gives {paid.shared_s * 1e3:.3g} and {paid_before.shared_s * 1e3:.3g} ms, {allowed:.2f} "
-            f"times, over the same time under both (unfinished: {paid.unfinished} of {paid.flows}, by sharing "
-            f"{paid.shared_unfinished}; achieved {after.compared_gbps:.1f} against {before.compared_gbps:.1f} Gbit/s)",
+            f"{model.title}: flows take {paid.measured_s * 1e3:.3g} ms under {SCHEDULED} and"
+            f" {paid_before.measured_s * 1e3:.3g} ms under {BASELINE}, {grown:.2f} times; processor"
+            f" sharing of what training left gives {paid.shared_s * 1e3:.3g} and"
+            f" {paid_before.shared_s * 1e3:.3g} ms, {allowed:.2f} times, over the same time under"
+            f" both (unfinished: {paid.unfinished} of {paid.flows}, by sharing"
+            f" {paid.shared_unfinished}; achieved {after.compared_gbps:.1f} against"
+            f" {before.compared_gbps:.1f} Gbit/s)",
         )
 
 

@@ -1,4 +1,6 @@
-"""Points as curves: iteration time against cross traffic, of one model under one kind of traffic and one policy."""
+"""Points as curves: iteration time against cross traffic, of one model under one kind of traffic
+and one policy.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,18 @@ class Measured:
 
     @property
     def p99_s(self) -> float:
-        """The smallest time that 99 % of the iterations do not exceed; for less than 100 iterations the longest."""
+        """The smallest time that 99 % of the iterations do not exceed; for less than 100 iterations
+        the longest.
+        """
         ordered = sorted(self.iterations_s)
         return ordered[max(math.ceil(0.99 * len(ordered)) - 1, 0)]
 
     @property
     def data_mb(self) -> float:
         """Data that a worker sends in an iteration, by equation 3.1."""
-        return float(MODELS[self.model].sent_bytes(len(CONFIGURATIONS[self.configuration].ring))) / 1e6
+        return (
+            float(MODELS[self.model].sent_bytes(len(CONFIGURATIONS[self.configuration].ring))) / 1e6
+        )
 
     @property
     def required_gbps(self) -> float:
@@ -75,18 +81,22 @@ class Curves:
             self._points.setdefault(key, {})[at.load_gbps] = at
 
     def curve(self, traffic: str, transport: str, model: str, policy: str) -> list[Measured]:
-        """Return points in ascending order of the requested load, without cross traffic first; empty if nothing was
-        measured."""
+        """Return points in ascending order of the requested load, without cross traffic first;
+        empty if nothing was measured."""
         configuration = CONFIGURATION_OF[traffic]
         loaded = self._points.get((configuration, traffic, transport, model, policy), {})
         idle = self._points.get((configuration, "none", transport, model, policy), {})
-        return [at for _, at in sorted({**idle, **loaded}.items())] if loaded else list(idle.values())
+        return (
+            [at for _, at in sorted({**idle, **loaded}.items())] if loaded else list(idle.values())
+        )
 
     def has(self, traffic: str, transport: str) -> bool:
         """Return whether anything was measured under this kind of cross traffic."""
         return any(key[1:3] == (traffic, transport) for key in self._points)
 
-    def at(self, traffic: str, transport: str, model: str, policy: str, load_gbps: float) -> Measured | None:
+    def at(
+        self, traffic: str, transport: str, model: str, policy: str, load_gbps: float
+    ) -> Measured | None:
         """Return one point, if it was measured."""
         for found in self.curve(traffic, transport, model, policy):
             if found.load_gbps == load_gbps:
@@ -95,7 +105,9 @@ class Curves:
 
     @property
     def policies(self) -> list[str]:
-        return sorted({key[4] for key in self._points}, key=lambda policy: (policy != BASELINE, policy))
+        return sorted(
+            {key[4] for key in self._points}, key=lambda policy: (policy != BASELINE, policy)
+        )
 
     @property
     def wall_s(self) -> float:
@@ -107,7 +119,8 @@ class Curves:
 
 
 def rising(curve: Sequence[Measured]) -> list[Measured]:
-    """Return the points in ascending order of what the cross traffic achieved, at least 0.1 Gbit/s apart.
+    """Return the points in ascending order of what the cross traffic achieved, at least 0.1 Gbit/s
+    apart.
 
     Near saturation more is requested than achieved, so that two loads may come out as one.
     """
@@ -143,7 +156,9 @@ def _measured(point: Stored, settings: ExperimentSettings) -> Measured:
         policy=identity["policy"],
         load_gbps=float(Fraction(identity["load_gbps"])),
         achieved_gbps=0.0 if cross is None else cross["achieved_bps"] / 1e9 / float(settings.scale),
-        compared_gbps=0.0 if same_time is None else same_time["achieved_bps"] / 1e9 / float(settings.scale),
+        compared_gbps=0.0
+        if same_time is None
+        else same_time["achieved_bps"] / 1e9 / float(settings.scale),
         iterations_s=result["iterations_s"],
         compute_s=float(Fraction(identity["compute_s"])),
         result=result,

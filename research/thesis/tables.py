@@ -18,7 +18,9 @@ SECTIONS: tuple[tuple[published.Traffic, str, str, str], ...] = (
     ("websearch", "rdma", "3-4", "3-5"),
     ("burst", "tcp", "3-6", "3-7"),
 )
-"""Kind of traffic, transport of training, and the tables of congestion points and of the most congested points."""
+"""Kind of traffic, transport of training, and the tables of congestion points and of the most
+congested points.
+"""
 TITLES = {"iperf": "iperf", "websearch": "consistent web-search", "burst": "burst web-search"}
 
 
@@ -36,11 +38,22 @@ def tables(curves: Curves) -> list[Table]:
 def _zero_load(curves: Curves) -> Table:
     columns = (
         *("model", "cross traffic's configuration", "carried by", "data (MB)", "thesis: data (MB)"),
-        *("iteration (s)", "thesis: iteration (s)", "difference (%)", "required (Gbit/s)", "computing (s)"),
+        *(
+            "iteration (s)",
+            "thesis: iteration (s)",
+            "difference (%)",
+            "required (Gbit/s)",
+            "computing (s)",
+        ),
     )
     rows: list[tuple[Cell, ...]] = []
     seen = set()
-    for traffic, transport in (("iperf", "rdma"), ("websearch", "rdma"), ("websearch", "tcp"), ("burst", "tcp")):
+    for traffic, transport in (
+        ("iperf", "rdma"),
+        ("websearch", "rdma"),
+        ("websearch", "tcp"),
+        ("burst", "tcp"),
+    ):
         for name, model in MODELS.items():
             at = curves.at(traffic, transport, name, BASELINE, 0)
             if at is None or (at.configuration, transport, name) in seen:
@@ -57,7 +70,11 @@ def _zero_load(curves: Curves) -> Table:
                         at.data_mb,
                         theirs.data_mb if of_four else None,
                     ),
-                    *(at.mean_s, float(theirs.iteration_s), percent(at.mean_s, float(theirs.iteration_s))),
+                    *(
+                        at.mean_s,
+                        float(theirs.iteration_s),
+                        percent(at.mean_s, float(theirs.iteration_s)),
+                    ),
                     *(at.required_gbps, at.compute_s),
                 )
             )
@@ -66,8 +83,19 @@ def _zero_load(curves: Curves) -> Table:
 
 def _congestion(curves: Curves, traffic: published.Traffic, transport: str, number: str) -> Table:
     columns = (
-        *("model", "theory (MB)", "cross traffic at the point (Gbit/s)", "iteration there (s)", "measured (MB)"),
-        *("from theory (%)", "thesis: cross traffic (Gbit/s)", "thesis: measured (MB)", "thesis: from theory (%)"),
+        *(
+            "model",
+            "theory (MB)",
+            "cross traffic at the point (Gbit/s)",
+            "iteration there (s)",
+            "measured (MB)",
+        ),
+        *(
+            "from theory (%)",
+            "thesis: cross traffic (Gbit/s)",
+            "thesis: measured (MB)",
+            "thesis: from theory (%)",
+        ),
         "within the thesis's difference",
     )
     rows: list[tuple[Cell, ...]] = []
@@ -83,17 +111,32 @@ def _congestion(curves: Curves, traffic: published.Traffic, transport: str, numb
         rows.append(
             (
                 *(model.title, theory_mb, point.cross_gbps, point.time_s, ours_mb, off),
-                *(named.cross_gbps if named else None, theirs.measured_mb, theirs.difference_percent),
+                *(
+                    named.cross_gbps if named else None,
+                    theirs.measured_mb,
+                    theirs.difference_percent,
+                ),
                 "yes" if abs(off) <= theirs.difference_percent else "no",
             )
         )
-    title = f"Table {number.replace('-', '.')}: data of an iteration by the congestion point, {TITLES[traffic]}"
+    title = (
+        f"Table {number.replace('-', '.')}: data of an iteration by the congestion point,"
+        f" {TITLES[traffic]}"
+    )
     return Table(f"table_{number}", title, columns, rows)
 
 
-def _most_congested(curves: Curves, traffic: published.Traffic, transport: str, number: str) -> Table:
+def _most_congested(
+    curves: Curves, traffic: published.Traffic, transport: str, number: str
+) -> Table:
     columns = (
-        *("model", "cross traffic (Gbit/s)", "required (Gbit/s)", "available (Gbit/s)", "difference (Gbit/s)"),
+        *(
+            "model",
+            "cross traffic (Gbit/s)",
+            "required (Gbit/s)",
+            "available (Gbit/s)",
+            "difference (Gbit/s)",
+        ),
         *("thesis: required", "thesis: available", "thesis: difference"),
     )
     rows: list[tuple[Cell, ...]] = []
@@ -110,27 +153,44 @@ def _most_congested(curves: Curves, traffic: published.Traffic, transport: str, 
                 *(theirs.theory_gbps, theirs.available_gbps, theirs.difference_gbps),
             )
         )
-    title = f"Table {number.replace('-', '.')}: bandwidth at the most congested point, {TITLES[traffic]}"
+    title = (
+        f"Table {number.replace('-', '.')}: bandwidth at the most congested point,"
+        f" {TITLES[traffic]}"
+    )
     return Table(f"table_{number}", title, columns, rows)
 
 
 def _spare(curves: Curves) -> Table:
     columns = (
         "model",
-        *(f"{whose}{TITLES[traffic]} (Gbit/s)" for traffic, *_ in SECTIONS for whose in ("", "thesis: ")),
+        *(
+            f"{whose}{TITLES[traffic]} (Gbit/s)"
+            for traffic, *_ in SECTIONS
+            for whose in ("", "thesis: ")
+        ),
     )
     rows: list[tuple[Cell, ...]] = []
     for name, model in MODELS.items():
         cells: list[Cell] = []
         for traffic, transport, *_ in SECTIONS:
-            cells += [spare_gbps(curves.curve(traffic, transport, name, BASELINE)), published.SPARE_GBPS[traffic][name]]
+            cells += [
+                spare_gbps(curves.curve(traffic, transport, name, BASELINE)),
+                published.SPARE_GBPS[traffic][name],
+            ]
         if any(cell is not None for cell in cells[::2]):
             rows.append((model.title, *cells))
-    return Table("table_3-8", "Table 3.8: spare bandwidth where the link is saturated", columns, rows)
+    return Table(
+        "table_3-8", "Table 3.8: spare bandwidth where the link is saturated", columns, rows
+    )
 
 
 def _each(curves: Curves) -> Iterator[tuple[str, str, str]]:
-    for traffic, transport in (("iperf", "rdma"), ("websearch", "rdma"), ("websearch", "tcp"), ("burst", "tcp")):
+    for traffic, transport in (
+        ("iperf", "rdma"),
+        ("websearch", "rdma"),
+        ("websearch", "tcp"),
+        ("burst", "tcp"),
+    ):
         for name in MODELS:
             if curves.curve(traffic, transport, name, BASELINE):
                 yield traffic, transport, name
@@ -138,7 +198,16 @@ def _each(curves: Curves) -> Iterator[tuple[str, str, str]]:
 
 def _fits(curves: Curves) -> Table:
     columns = (
-        *("cross traffic", "carried by", "model", "n", "A (s)", "B", "R² (log t)", "at 20 Gbit/s (s)"),
+        *(
+            "cross traffic",
+            "carried by",
+            "model",
+            "n",
+            "A (s)",
+            "B",
+            "R² (log t)",
+            "at 20 Gbit/s (s)",
+        ),
         *("thesis: A (s)", "thesis: B", "thesis: at 20 Gbit/s (s)", "thesis: from"),
     )
     rows: list[tuple[Cell, ...]] = []
@@ -149,11 +218,21 @@ def _fits(curves: Curves) -> Table:
         at_20 = theirs.a_s * 2.718281828459045 ** (theirs.b / 5**theirs.n)
         rows.append(
             (
-                *(TITLES[traffic], transport, MODELS[name].title, theirs.n, ours.a_s, ours.b, ours.r_squared),
+                *(
+                    TITLES[traffic],
+                    transport,
+                    MODELS[name].title,
+                    theirs.n,
+                    ours.a_s,
+                    ours.b,
+                    ours.r_squared,
+                ),
                 *(ours.time_s(20), theirs.a_s, theirs.b, at_20, theirs.where),
             )
         )
-    title = "Equation 3.3 and Tables 3.9, 3.10: fits of t = A exp(B / (25 - BW)^n), n as in the thesis"
+    title = (
+        "Equation 3.3 and Tables 3.9, 3.10: fits of t = A exp(B / (25 - BW)^n), n as in the thesis"
+    )
     return Table("table_3-9_3-10", title, columns, rows)
 
 
@@ -169,15 +248,38 @@ def _families(curves: Curves) -> Table:
         if best is None:
             continue
         of = [found.r_squared for n in FAMILIES if (found := fit_of(curve, n)) is not None]
-        rows.append((TITLES[traffic], transport, MODELS[name].title, *of, best.n, best.r_squared, best.a_s, best.b))
+        rows.append(
+            (
+                TITLES[traffic],
+                transport,
+                MODELS[name].title,
+                *of,
+                best.n,
+                best.r_squared,
+                best.a_s,
+                best.b,
+            )
+        )
     return Table("fits", "Equation 3.7: how well each n fits (R² of log t)", columns, rows)
 
 
 def _gains(curves: Curves) -> Table:
     columns = (
-        *("cross traffic", "carried by", "model", "load requested (Gbit/s)", "policy", "without load (s)"),
+        *(
+            "cross traffic",
+            "carried by",
+            "model",
+            "load requested (Gbit/s)",
+            "policy",
+            "without load (s)",
+        ),
         *(f"{BASELINE}: mean (s)", "mean (s)", f"{BASELINE}: 99 % (s)", "99 % (s)"),
-        *(f"{BASELINE}: over no load", "over no load", f"{BASELINE}: achieved (Gbit/s)", "achieved (Gbit/s)"),
+        *(
+            f"{BASELINE}: over no load",
+            "over no load",
+            f"{BASELINE}: achieved (Gbit/s)",
+            "achieved (Gbit/s)",
+        ),
     )
     rows: list[tuple[Cell, ...]] = []
     for traffic, transport, name in _each(curves):
@@ -188,8 +290,22 @@ def _gains(curves: Curves) -> Table:
                 before, after = gain.before, gain.after
                 rows.append(
                     (
-                        *(TITLES[traffic], transport, MODELS[name].title, gain.load_gbps, policy, gain.zero_s),
-                        *(before.mean_s, after.mean_s, before.p99_s, after.p99_s, gain.growth_before, gain.growth),
+                        *(
+                            TITLES[traffic],
+                            transport,
+                            MODELS[name].title,
+                            gain.load_gbps,
+                            policy,
+                            gain.zero_s,
+                        ),
+                        *(
+                            before.mean_s,
+                            after.mean_s,
+                            before.p99_s,
+                            after.p99_s,
+                            gain.growth_before,
+                            gain.growth,
+                        ),
                         *(before.compared_gbps, after.compared_gbps),
                     )
                 )
@@ -198,9 +314,22 @@ def _gains(curves: Curves) -> Table:
 
 def _cross(curves: Curves) -> Table:
     columns = (
-        *("cross traffic", "carried by", "model", "load requested (Gbit/s)", "policy", "from (s)", "to (s)"),
+        *(
+            "cross traffic",
+            "carried by",
+            "model",
+            "load requested (Gbit/s)",
+            "policy",
+            "from (s)",
+            "to (s)",
+        ),
         *("flows", "unfinished"),
-        *("mean time (ms)", "by processor sharing of what was left (ms)", "unfinished by sharing", "ratio"),
+        *(
+            "mean time (ms)",
+            "by processor sharing of what was left (ms)",
+            "unfinished by sharing",
+            "ratio",
+        ),
     )
     rows: list[tuple[Cell, ...]] = []
     for traffic, transport, name in _each(curves):
@@ -212,7 +341,12 @@ def _cross(curves: Curves) -> Table:
                         (
                             *(TITLES[traffic], transport, MODELS[name].title, at.load_gbps, policy),
                             *(at.result["compared"]["from_s"], at.result["compared"]["to_s"]),
-                            *(cost.flows, cost.unfinished, cost.measured_s * 1e3, cost.shared_s * 1e3),
+                            *(
+                                cost.flows,
+                                cost.unfinished,
+                                cost.measured_s * 1e3,
+                                cost.shared_s * 1e3,
+                            ),
                             *(cost.shared_unfinished, cost.ratio),
                         )
                     )

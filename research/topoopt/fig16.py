@@ -1,16 +1,19 @@
-"""``python -m research.topoopt.fig16 DIRECTORY [NODES...]``: Fig. 16 of TopoOpt (NSDI '23), ours beside theirs.
+"""``python -m research.topoopt.fig16 DIRECTORY [NODES...]``: Fig. 16 of TopoOpt (NSDI '23), ours
+beside theirs.
 
-Its authors have published task graphs of jobs, and results; DIRECTORY is simulation/scripts/fig16 of hipersys-team's
-TopoOpt. The figure is of several jobs in one cluster.
+Its authors have published task graphs of jobs, and results; DIRECTORY is simulation/scripts/fig16
+of hipersys-team's TopoOpt. The figure is of several jobs in one cluster.
 
-A job in a cluster with full bandwidth, and a job on its part of a panel, take as long as alone. So their results, from
-packets over DCTCP, are a few times of iterations: one for each model and bandwidth on an ideal switch
-(`fattree/abssw_runscript`), and five runs for each model and degree on a panel. They are in the cells and the files of
-`topoopt/` (multijob.ipynb, 100_topo_dD_Njobs.csv), in picoseconds. Which model a time is of follows from how often it
-was drawn, and from the computing of its graph, which it exceeds.
+A job in a cluster with full bandwidth, and a job on its part of a panel, take as long as alone. So
+their results, from packets over DCTCP, are a few times of iterations: one for each model and
+bandwidth on an ideal switch (`fattree/abssw_runscript`), and five runs for each model and degree on
+a panel. They are in the cells and the files of `topoopt/` (multijob.ipynb, 100_topo_dD_Njobs.csv),
+in picoseconds. Which model a time is of follows from how often it was drawn, and from the computing
+of its graph, which it exceeds.
 
-The graphs of parallelisations that their search found for panels are not published, only those for a fat-tree, by
-bandwidth. So we run all of these on topologies of our TopologyFinder and take the best, as a search would.
+The graphs of parallelisations that their search found for panels are not published, only those for
+a fat-tree, by bandwidth. So we run all of these on topologies of our TopologyFinder and take the
+best, as a search would.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ PANEL_GBPS = 100
 ROUNDS = 20
 """The most runs to find the order in which GPUs take their tasks."""
 LARGE = 64
-"""The nodes of which a run takes minutes: on panels, only the candidate of the least possible time is run."""
+"""The nodes of which a run takes minutes: on panels, only the candidate of the least possible time
+is run.
+"""
 
 SWITCH_PS: Mapping[int, tuple[int, int, int, int]] = {
     100: (61155050349, 63968900177, 210403519839, 512880309661),
@@ -51,8 +56,8 @@ PANEL_PS: Mapping[int, tuple[int, int, int, int]] = {
     4: (24440174855, 62815131376, 100559060382, 225221522566),
     8: (19611805047, 62643560175, 100559060382, 131546054758),
 }
-"""Published times of 16 nodes on a panel by degree, ports of 100 Gbit/s: of DLRM the median of five runs (degree 4:
-23.16 to 33.58 ms; degree 8: 15.19 to 20.92 ms)."""
+"""Published times of 16 nodes on a panel by degree, ports of 100 Gbit/s: of DLRM the median of five
+runs (degree 4: 23.16 to 33.58 ms; degree 8: 15.19 to 20.92 ms)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,14 @@ def rows(directory: Path, nodes: Sequence[int]) -> Iterator[Row]:
                 if gbps in graphs:
                     fabric = build_fabric(one_tor(count, gbps * 10**9))
                     published_s = times[place] / 1e12 if count == 16 else None
-                    yield Row(model, count, f"switch {gbps}", published_s, iteration_s(graphs[gbps], fabric), gbps)
+                    yield Row(
+                        model,
+                        count,
+                        f"switch {gbps}",
+                        published_s,
+                        iteration_s(graphs[gbps], fabric),
+                        gbps,
+                    )
             for degree in DEGREES if graphs else ():
                 published_s = PANEL_PS[degree][place] / 1e12 if count == 16 else None
                 times = on_panel(graphs, degree)
@@ -96,10 +108,11 @@ def rows(directory: Path, nodes: Sequence[int]) -> Iterator[Row]:
 
 
 def on_panel(graphs: Mapping[int, TaskGraph], degree: int) -> list[tuple[float, int]]:
-    """Return the seconds of an iteration of each of these graphs on the best topology for it, the least first.
+    """Return the seconds of an iteration of each of these graphs on the best topology for it, the
+    least first.
 
-    Topologies with each share of ports for all-reduces are tried in the first order of tasks, but not those whose least
-    possible time is no better; the best of them is run to the end.
+    Topologies with each share of ports for all-reduces are tried in the first order of tasks, but
+    not those whose least possible time is no better; the best of them is run to the end.
     """
     laid: list[tuple[float, int, Topology]] = []
     for gbps, graph in graphs.items():
@@ -121,7 +134,9 @@ def on_panel(graphs: Mapping[int, TaskGraph], degree: int) -> list[tuple[float, 
 
 
 def least_s(graph: TaskGraph, topology: Topology) -> float:
-    """Return a time in seconds that no iteration goes below: all bytes, hop by hop, over all cables at once."""
+    """Return a time in seconds that no iteration goes below: all bytes, hop by hop, over all cables
+    at once.
+    """
     hops = [topology.hops(host) for host in range(topology.hosts)]
     traffic = graph.traffic
     moved = sum(amount * hops[src][dst] for (src, dst), amount in traffic.sent.items())
@@ -129,17 +144,26 @@ def least_s(graph: TaskGraph, topology: Topology) -> float:
         rings = topology.rings(group)
         parts = len(group) * sum(width for _, width in rings)
         for order, width in rings:
-            moved += amount * width / parts * sum(hops[one][other] for one, other in pairwise((*order, order[0])))
+            moved += (
+                amount
+                * width
+                / parts
+                * sum(hops[one][other] for one, other in pairwise((*order, order[0])))
+            )
     return moved / (2 * sum(topology.cables.values()) * PANEL_GBPS * 10**9 / 8)
 
 
-def iteration_s(graph: TaskGraph, fabric: Fabric, topology: Topology | None = None, rounds: int = ROUNDS) -> float:
+def iteration_s(
+    graph: TaskGraph, fabric: Fabric, topology: Topology | None = None, rounds: int = ROUNDS
+) -> float:
     """Return the seconds of an iteration, in the order of tasks that repeats itself."""
     hosts = list(fabric.hosts)
     turns = graph.turns()
     seen: list[list[tuple[int, int]]] = []
     lasts_s: list[float] = []
-    while len(seen) < rounds and turns not in seen and (len(seen) < 2 or not isclose(*lasts_s[-2:])):
+    while (
+        len(seen) < rounds and turns not in seen and (len(seen) < 2 or not isclose(*lasts_s[-2:]))
+    ):
         record = run(graph.job("graph", hosts, topology, turns), fabric)
         lasts_s.append((record.finish or 0.0) - record.start)
         seen.append(turns)
@@ -148,11 +172,19 @@ def iteration_s(graph: TaskGraph, fabric: Fabric, topology: Topology | None = No
 
 
 if __name__ == "__main__":
-    print("| model | nodes | network, Gbit/s | published | ours | difference | graph made for | median of graphs |")
+    print(
+        "| model | nodes | network, Gbit/s | published | ours | difference | graph made for |"
+        " median of graphs |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for row in rows(Path(sys.argv[1]), [int(text) for text in sys.argv[2:]] or [16]):
         of = "" if row.published_s is None else f"{row.published_s * 1e3:.2f} ms"
-        change = "" if row.published_s is None else f"{100 * (row.ours_s / row.published_s - 1):+.1f} %"
-        ours, middle = (f"{time_s * 1e3:.2f} ms" if time_s is not None else "" for time_s in (row.ours_s, row.median_s))
+        change = (
+            "" if row.published_s is None else f"{100 * (row.ours_s / row.published_s - 1):+.1f} %"
+        )
+        ours, middle = (
+            f"{time_s * 1e3:.2f} ms" if time_s is not None else ""
+            for time_s in (row.ours_s, row.median_s)
+        )
         cells = (row.model, row.nodes, row.network, of, ours, change, row.graph_gbps, middle)
         print(f"| {' | '.join(map(str, cells))} |", flush=True)

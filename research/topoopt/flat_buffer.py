@@ -1,7 +1,7 @@
 """The part of FlatBuffers' format that task graphs need: tables, their fields, and vectors.
 
-A table begins with the distance back to its list of offsets, which has one for each field; 0 stands for a field that is
-absent (FlatBuffers documentation, Internals). All numbers are little-endian.
+A table begins with the distance back to its list of offsets, which has one for each field; 0 stands
+for a field that is absent (FlatBuffers documentation, Internals). All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from struct import unpack_from
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a buffer; fields count from 0. Offsets that leave the buffer raise `struct.error`."""
+    """A table of a buffer; fields count from 0.
+
+    Offsets that leave the buffer raise `struct.error`.
+    """
 
     buffer: bytes
     at: int
@@ -40,7 +43,9 @@ class Table:
         """Return a vector of tables."""
         begin, count = self._vector(field)
         offsets = unpack_from(f"<{count}I", self.buffer, begin)
-        return tuple(Table(self.buffer, begin + 4 * place + offset) for place, offset in enumerate(offsets))
+        return tuple(
+            Table(self.buffer, begin + 4 * place + offset) for place, offset in enumerate(offsets)
+        )
 
     def _place(self, field: int) -> int:
         (back,) = unpack_from("<i", self.buffer, self.at)

@@ -1,7 +1,7 @@
 """The task graph of data parallelism alone, derived from one that is nearly so.
 
-TopoOpt's search begins with data parallelism (`FFModel::optimize` of hipersys-team/FlexFlow). Where it finds nothing
-better, its graph is that, which is published for few models.
+TopoOpt's search begins with data parallelism (`FFModel::optimize` of hipersys-team/FlexFlow). Where
+it finds nothing better, its graph is that, which is published for few models.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Part = tuple[int, int]
 def replicas(graph: TaskGraph) -> TaskGraph:
     """Return the graph in which each node computes all operators, on its part of the batch.
 
-    An operator that is on some nodes only is taken to last as long as one on all nodes with all-reduces of the same
-    sizes. Raises `KeyError` if there is none.
+    An operator that is on some nodes only is taken to last as long as one on all nodes with
+    all-reduces of the same sizes. Raises `KeyError` if there is none.
     """
     nodes = graph.nodes
     part = _parts(graph)
@@ -33,10 +33,17 @@ def replicas(graph: TaskGraph) -> TaskGraph:
             if task.kind == ALL_REDUCE:
                 summed[own][other] = task
             else:
-                after[own] |= {part[to] for to in (task.following if task.kind == TRANSFER else [other])}
+                after[own] |= {
+                    part[to] for to in (task.following if task.kind == TRANSFER else [other])
+                }
     on = Counter(part.values())
-    sizes = {own: tuple(sorted(task.size_bytes for task in summed[own[0], BACKWARD].values())) for own in on}
-    lasts_s: dict[Part, Fraction] = {own: graph.tasks[number].runtime_s for number, own in part.items()}
+    sizes = {
+        own: tuple(sorted(task.size_bytes for task in summed[own[0], BACKWARD].values()))
+        for own in on
+    }
+    lasts_s: dict[Part, Fraction] = {
+        own: graph.tasks[number].runtime_s for number, own in part.items()
+    }
     known_s = {(own[1], sizes[own]): lasts_s[own] for own in on if on[own] == nodes}
     place = {own: at * nodes for at, own in enumerate(on)}
     tasks: dict[int, Task] = {}
@@ -45,7 +52,8 @@ def replicas(graph: TaskGraph) -> TaskGraph:
         everyone = tuple(range(nodes))
         # All-reduces keep their numbers, which are addresses and so larger than any of these.
         tasks |= {
-            other: Task(ALL_REDUCE, 0, 0, task.runtime_s, task.size_bytes, everyone) for other, task in sums.items()
+            other: Task(ALL_REDUCE, 0, 0, task.runtime_s, task.size_bytes, everyone)
+            for other, task in sums.items()
         }
         for node in everyone:
             following = (*(place[to] + node for to in sorted(after[own])), *sums)
@@ -56,7 +64,8 @@ def replicas(graph: TaskGraph) -> TaskGraph:
 def _parts(graph: TaskGraph) -> dict[int, Part]:
     """Return which part each task belongs to that computes.
 
-    FlexNet numbers tasks operator by operator, node by node, and each forward task precedes its own backward task.
+    FlexNet numbers tasks operator by operator, node by node, and each forward task precedes its own
+    backward task.
     """
     part: dict[int, Part] = {}
     operator, last = -1, graph.nodes
@@ -64,5 +73,9 @@ def _parts(graph: TaskGraph) -> dict[int, Part]:
         task = graph.tasks[number]
         operator, last = operator + (task.node <= last), task.node
         part[number] = operator, FORWARD
-        part |= {other: (operator, BACKWARD) for other in task.following if graph.tasks[other].kind == BACKWARD}
+        part |= {
+            other: (operator, BACKWARD)
+            for other in task.following
+            if graph.tasks[other].kind == BACKWARD
+        }
     return part

@@ -1,8 +1,9 @@
-"""``python -m research.topoopt.tardiness JOB...``: ports by bytes, as TopoOpt gives them, and by tardiness.
+"""``python -m research.topoopt.tardiness JOB...``: ports by bytes, as TopoOpt gives them, and by
+tardiness.
 
-The parallelisation is the given one. Of the first two columns, the one has the paper's share of ports for all-reduces,
-the other the best of all shares; then weights are tardiness instead of bytes, from either, at the paper's share alone
-and at all.
+The parallelisation is the given one. Of the first two columns, the one has the paper's share of
+ports for all-reduces, the other the best of all shares; then weights are tardiness instead of
+bytes, from either, at the paper's share alone and at all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from echelon_topoopt.tardiness import by_tardiness, tardiness_of, weights_of
 RATE_BPS = 100 * 10**9
 
 if __name__ == "__main__":
-    print("| job | ports | the paper's share, by bytes | by tardiness | all shares, by bytes | by tardiness |")
+    print(
+        "| job | ports | the paper's share, by bytes | by tardiness | all shares, by bytes | by"
+        " tardiness |"
+    )
     print("|---|---|---|---|---|---|")
     for file in sys.argv[1:]:
         spec = load_job_spec(Path(file))

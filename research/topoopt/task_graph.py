@@ -1,9 +1,11 @@
-"""The task graphs that TopoOpt's authors have published (hipersys-team/TopoOpt, simulation/scripts/fig16).
+"""The task graphs that TopoOpt's authors have published (hipersys-team/TopoOpt,
+simulation/scripts/fig16).
 
-FlexNet, their search for parallelisations, has written one for each model, number of nodes and bandwidth. A task is
-computing on a GPU, a transfer between two nodes, or an all-reduce; it begins when all tasks before it are done. As in
-their packet simulator, a node computes one task at a time, those that are ready first; an all-reduce begins after the
-time that its sums take, and nothing waits for it but the end of the iteration.
+FlexNet, their search for parallelisations, has written one for each model, number of nodes and
+bandwidth. A task is computing on a GPU, a transfer between two nodes, or an all-reduce; it begins
+when all tasks before it are done. As in their packet simulator, a node computes one task at a time,
+those that are ready first; an all-reduce begins after the time that its sums take, and nothing
+waits for it but the end of the iteration.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class TaskGraph:
         topology: Topology | None = None,
         turns: Sequence[tuple[int, int]] | None = None,
     ) -> Job:
-        """Return the job of these hosts; all-reduces go over the rings of the topology, or in the file's order.
+        """Return the job of these hosts; all-reduces go over the rings of the topology, or in the
+        file's order.
 
         GPUs take their tasks in these `turns`; None: in those of an infinitely fast network.
         """
@@ -84,11 +87,16 @@ class TaskGraph:
         flows: list[Flow] = []
         rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
         for number, task in self.tasks.items():
-            own, after = names[number], tuple(dict.fromkeys(names[other] for other in before[number]))
+            own, after = (
+                names[number],
+                tuple(dict.fromkeys(names[other] for other in before[number])),
+            )
             if task.kind in COMPUTE or (task.node == task.to and task.kind == TRANSFER):
                 computes.append(ComputeUnit(own, hosts[task.node], task.runtime_s, after))
             elif task.kind == TRANSFER:
-                flows.append(Flow(own, hosts[task.node], hosts[task.to], max(1, task.size_bytes), after))
+                flows.append(
+                    Flow(own, hosts[task.node], hosts[task.to], max(1, task.size_bytes), after)
+                )
             else:
                 group = task.following
                 computes.append(ComputeUnit(own, hosts[group[0]], task.runtime_s, after, "sum"))
@@ -98,9 +106,17 @@ class TaskGraph:
                     rings[group] = ((group, 1),) if topology is None else topology.rings(group)
                 total = sum(width for _, width in rings[group])
                 for ring, (order, width) in enumerate(rings[group]):
-                    size = max(1, 2 * (len(group) - 1) * task.size_bytes * width // (total * len(group)))
+                    size = max(
+                        1, 2 * (len(group) - 1) * task.size_bytes * width // (total * len(group))
+                    )
                     flows += (
-                        Flow(f"{own}-r{ring}-w{at}", hosts[src], hosts[order[(at + 1) % len(order)]], size, (own,))
+                        Flow(
+                            f"{own}-r{ring}-w{at}",
+                            hosts[src],
+                            hosts[order[(at + 1) % len(order)]],
+                            size,
+                            (own,),
+                        )
                         for at, src in enumerate(order)
                     )
         return Job(name, tuple(computes), tuple(flows), ())
@@ -110,7 +126,8 @@ class TaskGraph:
         spans = {**record.flows, **record.computes}
         finish_s = {number: spans[name].finish or 0.0 for number, name in self.names.items()}
         return {
-            number: max((finish_s[other] for other in before), default=0.0) for number, before in self._before().items()
+            number: max((finish_s[other] for other in before), default=0.0)
+            for number, before in self._before().items()
         }
 
     @property
@@ -121,7 +138,10 @@ class TaskGraph:
     @cached_property
     def _order(self) -> tuple[int, ...]:
         """Return the tasks, each after all that precede it."""
-        names = {str(number): [str(other) for other in others] for number, others in self._before().items()}
+        names = {
+            str(number): [str(other) for other in others]
+            for number, others in self._before().items()
+        }
         return tuple(map(int, ordered(names)))
 
     def _before(self) -> dict[int, list[int]]:
@@ -136,16 +156,17 @@ class TaskGraph:
         ready_s: dict[int, float] = {}
         for number in self._order:
             ready_s[number] = max(
-                (ready_s[other] + float(self.tasks[other].runtime_s) for other in before[number]), default=0.0
+                (ready_s[other] + float(self.tasks[other].runtime_s) for other in before[number]),
+                default=0.0,
             )
         return ready_s
 
     def turns(self, ready_s: Mapping[int, float] | None = None) -> list[tuple[int, int]]:
-        """Return consecutive tasks of each GPU, in the order in which they are ready; None: as on an infinitely fast
-        network.
+        """Return consecutive tasks of each GPU, in the order in which they are ready; None: as on
+        an infinitely fast network.
 
-        As each waits for the one before, times of a run whose own turns are the same again are those of GPUs that take
-        what is ready.
+        As each waits for the one before, times of a run whose own turns are the same again are
+        those of GPUs that take what is ready.
         """
         ready_s = self._earliest_s() if ready_s is None else ready_s
         place = {number: at for at, number in enumerate(self._order)}
@@ -163,9 +184,13 @@ def load_task_graph(path: Path) -> TaskGraph:
     try:
         return _graph(Table.root(path.read_bytes()))
     except OSError as error:
-        raise DocumentError(str(path), "", f"{error.strerror or error}", code="unreadable-file") from None
+        raise DocumentError(
+            str(path), "", f"{error.strerror or error}", code="unreadable-file"
+        ) from None
     except (StructError, KeyError, ValueError, OverflowError) as error:
-        reason = f"is no task graph of FlexNet: {error} (give a .fbuf file of simulation/scripts/fig16)"
+        reason = (
+            f"is no task graph of FlexNet: {error} (give a .fbuf file of simulation/scripts/fig16)"
+        )
         raise DocumentError(str(path), "", reason) from None
 
 
@@ -173,7 +198,11 @@ def _graph(root: Table) -> TaskGraph:
     nodes, switches = root.integer(1, "I"), root.integer(2, "I")
     ends: dict[int, tuple[int, int]] = {}
     for device in root.tables(9):
-        number, node, property_of = device.integer(1, "Q"), device.integer(2, "Q"), device.integer(3, "Q")
+        number, node, property_of = (
+            device.integer(1, "Q"),
+            device.integer(2, "Q"),
+            device.integer(3, "Q"),
+        )
         links = device.integer(0, "h") >= 13
         ends[number] = divmod(property_of, nodes + switches) if links else (node, node)
     tasks: dict[int, Task] = {}
@@ -181,7 +210,9 @@ def _graph(root: Table) -> TaskGraph:
         kind = table.integer(0, "h")
         node, to = (0, 0) if kind == ALL_REDUCE else ends[table.integer(2, "Q")]
         runtime_s = Fraction(table.number(3, "f")) / 1000
-        tasks[table.integer(1, "Q")] = Task(kind, node, to, runtime_s, table.integer(4, "Q"), table.integers(5))
+        tasks[table.integer(1, "Q")] = Task(
+            kind, node, to, runtime_s, table.integer(4, "Q"), table.integers(5)
+        )
     if not tasks:
         raise ValueError("it has no tasks")
     return TaskGraph(nodes, tasks)

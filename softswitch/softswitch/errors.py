@@ -8,10 +8,11 @@ class SoftswitchError(Exception):
 
 
 class ProgramError(SoftswitchError):
-    """The program cannot be loaded: it is malformed, or uses a construct that the switch does not implement.
+    """The program cannot be loaded: it is malformed, or uses a construct that the switch does not
+    implement.
 
-    ``place`` names the position in the program (for example ``parser 'parser' state 'start' op 2``), ``what`` the
-    reason.
+    ``place`` names the position in the program (for example ``parser 'parser' state 'start' op
+    2``), ``what`` the reason.
     """
 
     def __init__(self, place: str, what: str) -> None:
@@ -21,7 +22,9 @@ class ProgramError(SoftswitchError):
 
 
 class TableError(SoftswitchError):
-    """The switch refused a control-plane request on a table, action profile or other stateful object."""
+    """The switch refused a control-plane request on a table, action profile or other stateful
+    object.
+    """
 
 
 class DuplicateEntry(TableError):  # noqa: N818
@@ -37,4 +40,6 @@ class TableFull(TableError):  # noqa: N818
 
 
 class BadEntry(TableError):  # noqa: N818
-    """The request does not fit the object: wrong key, action, argument or index, or the object is constant."""
+    """The request does not fit the object: wrong key, action, argument or index, or the object is
+    constant.
+    """

@@ -1,7 +1,8 @@
-"""The calculations that BMv2 registers: functions from bytes to an unsigned integer of at most 64 bits.
+"""The calculations that BMv2 registers: functions from bytes to an unsigned integer of at most 64
+bits.
 
-CRC parameters are those of the catalogue of parametrised CRC algorithms (width, polynomial, initial value, reflection,
-final exclusive-or). The Internet checksum is RFC 1071.
+CRC parameters are those of the catalogue of parametrised CRC algorithms (width, polynomial, initial
+value, reflection, final exclusive-or). The Internet checksum is RFC 1071.
 """
 
 from __future__ import annotations
@@ -95,12 +96,13 @@ def crc_ccitt(data: bytes) -> int:
 
 
 def csum16(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071): the complement of the ones' complement sum of the big-endian 16-bit
-    words."""
+    """Return the Internet checksum (RFC 1071): the complement of the ones' complement sum of the
+    big-endian 16-bit words."""
     if len(data) & 1:
         data += b"\0"
     total = int.from_bytes(data, "big")
-    # 2**16 is 1 modulo 65535, so the remainder is the ones' complement sum, except that only 0 itself sums to 0.
+    # 2**16 is 1 modulo 65535, so the remainder is the ones' complement sum, except that only 0
+    # itself sums to 0.
     return 65534 - (total - 1) % 65535 if total else 65535
 
 
@@ -123,8 +125,8 @@ def identity(data: bytes) -> int:
 
 
 def toeplitz(key: bytes) -> Hash:
-    """Return the Toeplitz hash of 32 bits. The key is repeated if the input is longer. BMv2 starts with a key of
-    zeros."""
+    """Return the Toeplitz hash of 32 bits. The key is repeated if the input is longer. BMv2 starts
+    with a key of zeros."""
 
     def hash_words(data: bytes) -> int:
         data += bytes(-len(data) % 4)
@@ -172,17 +174,25 @@ def xxh64(data: bytes) -> int:
                 for i, lane in enumerate(lanes)
             ]
             at += 32
-        value = sum(_rotated(lane, turn) for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True)) & _M64
+        value = (
+            sum(_rotated(lane, turn) for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True))
+            & _M64
+        )
         for lane in lanes:
             value = ((value ^ _round(0, lane)) * _P1 + _P4) & _M64
     else:
         value = _P5
     value = (value + length) & _M64
     while at + 8 <= length:
-        value = (_rotated(value ^ _round(0, int.from_bytes(data[at : at + 8], "little")), 27) * _P1 + _P4) & _M64
+        value = (
+            _rotated(value ^ _round(0, int.from_bytes(data[at : at + 8], "little")), 27) * _P1 + _P4
+        ) & _M64
         at += 8
     if at + 4 <= length:
-        value = (_rotated(value ^ int.from_bytes(data[at : at + 4], "little") * _P1 & _M64, 23) * _P2 + _P3) & _M64
+        value = (
+            _rotated(value ^ int.from_bytes(data[at : at + 4], "little") * _P1 & _M64, 23) * _P2
+            + _P3
+        ) & _M64
         at += 4
     for byte in data[at:]:
         value = _rotated(value ^ byte * _P5 & _M64, 11) * _P1 & _M64

@@ -1,7 +1,8 @@
 """The program as frozen data, which the loader produces from BMv2 JSON and the compiler reads.
 
-When an object of this module exists, all its names have been resolved and all its widths checked. Readers need no
-further validation. Widths are in bits and sizes in entries, unless the name says otherwise.
+When an object of this module exists, all its names have been resolved and all its widths checked.
+Readers need no further validation. Widths are in bits and sizes in entries, unless the name says
+otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ MAX_CELLS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The position of a construct in the P4 source and its text, which p4c shortens if it is long."""
+    """The position of a construct in the P4 source and its text, which p4c shortens if it is
+    long.
+    """
 
     file: str
     line: int
@@ -31,7 +34,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a header type; ``width`` is 0 and ``varbit`` true for the variable-length field."""
+    """One field of a header type; ``width`` is 0 and ``varbit`` true for the variable-length
+    field.
+    """
 
     name: str
     width: int
@@ -85,7 +90,7 @@ class UnionStack:
     unions: tuple[str, ...]
 
 
-# ---------------------------------------------------------------------------------------------------- expressions
+# -- expressions -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,9 @@ class ParamRef:
 
 @dataclass(frozen=True, slots=True)
 class Lookahead:
-    """``width`` bits that start ``offset`` bits after the parser's position, without consuming them."""
+    """``width`` bits that start ``offset`` bits after the parser's position, without consuming
+    them.
+    """
 
     offset: int
     width: int
@@ -164,7 +171,9 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A named object as an argument; ``kind`` is calculation, counter_array, meter_array or register_array."""
+    """A named object as an argument; ``kind`` is calculation, counter_array, meter_array or
+    register_array.
+    """
 
     kind: str
     name: str
@@ -199,7 +208,7 @@ Expr = (
 )
 
 
-# --------------------------------------------------------------------------------------------- actions and parsers
+# -- actions and parsers ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +237,8 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """An extraction to a header, to the next element of a stack, or to member ``member`` of a union stack's next
-    element.
+    """An extraction to a header, to the next element of a stack, or to member ``member`` of a union
+    stack's next element.
 
     ``length`` is the variable field's width in bits, None for a header of fixed length.
     """
@@ -273,10 +282,11 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arm of a select, in order; ``matches`` has (value, mask) per key component (empty: always taken).
+    """One arm of a select, in order; ``matches`` has (value, mask) per key component (empty: always
+    taken).
 
-    ``value_set`` names the parser value set to search instead; its mask, if any, gives the components' masks.
-    ``next_state`` is None if parsing ends.
+    ``value_set`` names the parser value set to search instead; its mask, if any, gives the
+    components' masks. ``next_state`` is None if parsing ends.
     """
 
     matches: tuple[tuple[int, int], ...]
@@ -306,7 +316,7 @@ class ValueSetSpec:
     width: int
 
 
-# ------------------------------------------------------------------------------------------------ match and action
+# -- match and action ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +340,8 @@ class ActionCall:
 
 @dataclass(frozen=True, slots=True)
 class ConstEntry:
-    """A constant entry, with one key element per match field as :meth:`softswitch.tables.Table.insert` takes them.
+    """A constant entry, with one key element per match field as
+    :meth:`softswitch.tables.Table.insert` takes them.
 
     ``priority`` has P4Runtime's sense: the higher number wins.
     """
@@ -342,8 +353,8 @@ class ConstEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table. ``next_by_action`` maps action ids; ``next_on_hit`` and ``next_on_miss`` are used instead if
-    ``by_hit``."""
+    """A table. ``next_by_action`` maps action ids; ``next_on_hit`` and ``next_on_miss`` are used
+    instead if ``by_hit``."""
 
     name: str
     id: int
@@ -415,7 +426,9 @@ class PipelineSpec:
 
 
 def successors(node: Node) -> tuple[str | None, ...]:
-    """Return every node that may run next (None: the pipeline's end), without repetition and in a fixed order."""
+    """Return every node that may run next (None: the pipeline's end), without repetition and in a
+    fixed order.
+    """
     if isinstance(node, Conditional):
         found: list[str | None] = [node.true_next, node.false_next]
     elif isinstance(node, DirectCall):
@@ -443,11 +456,13 @@ def topological(pipeline: PipelineSpec) -> list[str]:
             continue
         done.add(name)
         todo.append((name, True))
-        todo += [(target, False) for target in successors(pipeline.nodes[name]) if target is not None]
+        todo += [
+            (target, False) for target in successors(pipeline.nodes[name]) if target is not None
+        ]
     return order[::-1]
 
 
-# ------------------------------------------------------------------------------------------------- state and output
+# -- state and output ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,8 +510,8 @@ class RegisterArray:
 
 @dataclass(frozen=True, slots=True)
 class MeterArray:
-    """An array of meters, whose ``unit`` is ``bytes`` or ``packets``. A direct meter has a ``table`` and a
-    ``target`` field."""
+    """An array of meters, whose ``unit`` is ``bytes`` or ``packets``. A direct meter has a
+    ``table`` and a ``target`` field."""
 
     name: str
     size: int
@@ -556,7 +571,9 @@ def tables(program: ProgramIR) -> list[TableSpec]:
 
 
 def profile_actions(program: ProgramIR, profile: str) -> dict[str, tuple[Param, ...]]:
-    """Return the actions, by name, of the tables that use an action profile, with their parameters."""
+    """Return the actions, by name, of the tables that use an action profile, with their
+    parameters.
+    """
     found: dict[str, tuple[Param, ...]] = {}
     for table in tables(program):
         if table.profile == profile:
@@ -565,11 +582,13 @@ def profile_actions(program: ProgramIR, profile: str) -> dict[str, tuple[Param, 
     return found
 
 
-# ------------------------------------------------------------------------------------------- what expressions denote
+# -- what expressions denote -----------------------------------------------------------------------
 
 
 class Instances(Protocol):
-    """The stacks and unions that names stand for, in a whole program or in the part of it that has been read."""
+    """The stacks and unions that names stand for, in a whole program or in the part of it that has
+    been read.
+    """
 
     @property
     def stacks(self) -> Mapping[str, Stack]: ...
@@ -584,14 +603,22 @@ def header_alternatives(program: Instances, expr: Expr) -> tuple[str, ...]:
     if isinstance(expr, HeaderRef):
         return (expr.name,)
     if isinstance(expr, Op):
-        if expr.op in ("dereference_header_stack", "dereference_stack") and isinstance(expr.left, StackRef):
+        if expr.op in ("dereference_header_stack", "dereference_stack") and isinstance(
+            expr.left, StackRef
+        ):
             return program.stacks[expr.left.name].headers
-        if expr.op == "access_union_header" and expr.left is not None and isinstance(expr.right, Const):
+        if (
+            expr.op == "access_union_header"
+            and expr.left is not None
+            and isinstance(expr.right, Const)
+        ):
             member = expr.right.value
             unions = [program.unions[u].headers for u in union_alternatives(program, expr.left)]
             return tuple(headers[member] for headers in unions if member < len(headers))
         if expr.op == "?" and expr.left is not None:
-            return header_alternatives(program, expr.left) + header_alternatives(program, expr.right)
+            return header_alternatives(program, expr.left) + header_alternatives(
+                program, expr.right
+            )
     return ()
 
 

@@ -1,4 +1,5 @@
-"""Indexes of table entries, one class per kind of table. The controller changes them and the pipeline searches them.
+"""Indexes of table entries, one class per kind of table. The controller changes them and the
+pipeline searches them.
 
 A lookup yields an entry's ``result`` (see :mod:`softswitch.tables`) or None.
 """
@@ -15,18 +16,25 @@ from .stateful import MeterCell
 
 Call = tuple[Any, ...]
 KeyElement = int | tuple[int, int] | None
-"""One element of a key. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high). None
-matches everything."""
+"""One element of a key. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range:
+(low, high). None matches everything."""
 
 _RANK = 40
-"""The number of bits below the priority in a rank. Among equal priorities the entry inserted first wins."""
+"""The number of bits below the priority in a rank.
+
+Among equal priorities the entry inserted first wins.
+"""
 
 _FIRST_RANK = 1 << _RANK
-"""The rank of the first entry of priority 0, which all entries have where priorities do not count."""
+"""The rank of the first entry of priority 0, which all entries have where priorities do not
+count.
+"""
 
 
 class Entry:
-    """An entry as the controller wrote it, with its direct counter, its meter and the time of its last use."""
+    """An entry as the controller wrote it, with its direct counter, its meter and the time of its
+    last use.
+    """
 
     __slots__ = (
         "action",
@@ -81,7 +89,10 @@ class MatchField:
         self.shift = shift
 
     def normal(self, element: KeyElement) -> KeyElement:
-        """Return the element in the form of :meth:`Table.entries`. Raise ValueError with the reason."""
+        """Return the element in the form of :meth:`Table.entries`.
+
+        Raise ValueError with the reason.
+        """
         if self.kind == "exact":
             if not isinstance(element, int):
                 raise ValueError(f"an exact match needs an integer, not {element!r}")
@@ -90,9 +101,19 @@ class MatchField:
             return {"lpm": (0, 0), "ternary": (0, 0), "range": (0, self.full)}[self.kind]
         if isinstance(element, int):
             value = self._fitting(element)
-            return {"lpm": (value, self.width), "ternary": (value, self.full), "range": (value, value)}[self.kind]
-        if not (isinstance(element, tuple) and len(element) == 2 and all(isinstance(x, int) for x in element)):
-            raise ValueError(f"a match of kind {self.kind} needs a pair of integers, not {element!r}")
+            return {
+                "lpm": (value, self.width),
+                "ternary": (value, self.full),
+                "range": (value, value),
+            }[self.kind]
+        if not (
+            isinstance(element, tuple)
+            and len(element) == 2
+            and all(isinstance(x, int) for x in element)
+        ):
+            raise ValueError(
+                f"a match of kind {self.kind} needs a pair of integers, not {element!r}"
+            )
         first, second = self._fitting(element[0]), element[1]
         if self.kind == "lpm":
             if not 0 <= second <= self.width:
@@ -139,8 +160,8 @@ class ExactIndex:
 class PrefixIndex:
     """An index for one lpm field among exact ones.
 
-    It has a dictionary per prefix length, longest first, over the packed key's upper bits. The lpm field is the lowest
-    of the packed key.
+    It has a dictionary per prefix length, longest first, over the packed key's upper bits. The lpm
+    field is the lowest of the packed key.
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
@@ -197,7 +218,10 @@ class PrefixIndex:
 
 
 class _Group:
-    """The entries of one mask by masked value, best first. ``rank`` is not below the rank of any of them."""
+    """The entries of one mask by masked value, best first.
+
+    ``rank`` is not below the rank of any of them.
+    """
 
     __slots__ = ("rank", "slots")
 
@@ -206,8 +230,12 @@ class _Group:
         self.slots: dict[int, list[Entry]] = {}
 
 
-def _packing(fields: Sequence[MatchField], positions: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
-    """Return a function from a key to (mask, masked value) of its fields at `positions`, none of them a range."""
+def _packing(
+    fields: Sequence[MatchField], positions: Sequence[int]
+) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
+    """Return a function from a key to (mask, masked value) of its fields at `positions`, none of
+    them a range.
+    """
     parts = [(i, fields[i].kind, fields[i].shift, fields[i].full) for i in positions]
 
     def place(key: tuple[Any, ...]) -> tuple[int, int]:
@@ -226,8 +254,8 @@ def _packing(fields: Sequence[MatchField], positions: Sequence[int]) -> Callable
 
 
 class MaskIndex:
-    """An index for ternary fields: a dictionary per distinct mask (tuple space search), the mask of the best entry
-    first.
+    """An index for ternary fields: a dictionary per distinct mask (tuple space search), the mask of
+    the best entry first.
 
     The first lookup after a change that affects the order of the masks rebuilds that order.
     """
@@ -288,11 +316,11 @@ def _best_first(entry: Entry) -> int:
 
 
 class _Segments:
-    """Entries that differ in one range field, whose values are cut at every end of a range. Each segment has its best
-    entry.
+    """Entries that differ in one range field, whose values are cut at every end of a range. Each
+    segment has its best entry.
 
-    ``bounds`` are the first values of all segments but the first. A new entry cuts the segments that it meets. The
-    first lookup after a deletion cuts all of them again.
+    ``bounds`` are the first values of all segments but the first. A new entry cuts the segments
+    that it meets. The first lookup after a deletion cuts all of them again.
     """
 
     __slots__ = ("_stale", "bounds", "entries", "position", "winners")
@@ -344,7 +372,10 @@ class _Segments:
         return i + 1
 
     def _refresh(self) -> None:
-        """Sweep over all ends. The heap holds the entries begun so far, best first, and drops ended ones late."""
+        """Sweep over all ends.
+
+        The heap holds the entries begun so far, best first, and drops ended ones late.
+        """
         starts: dict[int, list[Entry]] = {}
         points = {0}
         for entry in self.entries.values():
@@ -364,9 +395,11 @@ class _Segments:
 
 
 class RangeIndex:
-    """An index for a range field among fields of other kinds: segments per masked value of the others.
+    """An index for a range field among fields of other kinds: segments per masked value of the
+    others.
 
-    With several range fields, the last one is cut into segments and the others are compared entry by entry.
+    With several range fields, the last one is cut into segments and the others are compared entry
+    by entry.
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
@@ -460,8 +493,8 @@ class EntryIndex(Protocol):
 
 
 def key_order(spec: ir.TableSpec) -> list[int]:
-    """Return the positions of the fields in the packed key, highest first. An lpm field is the lowest; ranges are
-    not packed."""
+    """Return the positions of the fields in the packed key, highest first. An lpm field is the
+    lowest; ranges are not packed."""
     positions = [i for i, key in enumerate(spec.keys) if key.match != "range"]
     return sorted(positions, key=lambda i: spec.keys[i].match == "lpm")
 

@@ -19,8 +19,8 @@ class Queued:
 
 @dataclass(slots=True)
 class Departure:
-    """A packet that leaves through ``port``, unless ``packet`` is None. The packets ``requeue`` are to be queued in
-    turn."""
+    """A packet that leaves through ``port``, unless ``packet`` is None. The packets ``requeue`` are
+    to be queued in turn."""
 
     port: int
     packet: bytes | None
@@ -29,7 +29,10 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """The destinations of clones: (port, replication id) each. Clones are cut to ``truncate_bytes`` if it is set."""
+    """The destinations of clones: (port, replication id) each.
+
+    Clones are cut to ``truncate_bytes`` if it is set.
+    """
 
     replicas: Sequence[tuple[int, int]]
     truncate_bytes: int | None = None

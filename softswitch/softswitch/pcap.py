@@ -1,4 +1,6 @@
-"""A writer of packets to a file that tcpdump, Wireshark and scapy read (libpcap's format, microseconds, Ethernet)."""
+"""A writer of packets to a file that tcpdump, Wireshark and scapy read (libpcap's format,
+microseconds, Ethernet).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ _ETHERNET = 1
 
 
 class PcapWriter:
-    """A writer of packets to `path`, which replaces an existing file. Raises OSError as `open` does."""
+    """A writer of packets to `path`, which replaces an existing file.
+
+    Raises OSError as `open` does.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -22,11 +27,16 @@ class PcapWriter:
         self._file.flush()
 
     def write(self, packets: Iterable[bytes], time_ns: int) -> None:
-        """Append packets of one instant, in nanoseconds since 1970. They are in the file when this returns."""
+        """Append packets of one instant, in nanoseconds since 1970.
+
+        They are in the file when this returns.
+        """
         seconds, rest_ns = divmod(time_ns, 10**9)
         for packet in packets:
             kept = packet[:_SNAP_BYTES]
-            self._file.write(struct.pack("<IIII", seconds, rest_ns // 1000, len(kept), len(packet)) + kept)
+            self._file.write(
+                struct.pack("<IIII", seconds, rest_ns // 1000, len(kept), len(packet)) + kept
+            )
         self._file.flush()
 
     def close(self) -> None:

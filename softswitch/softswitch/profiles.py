@@ -1,4 +1,6 @@
-"""Action profiles: actions that table entries refer to, either singly or in groups from which a hash selects."""
+"""Action profiles: actions that table entries refer to, either singly or in groups from which a
+hash selects.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,17 @@ def checked_call(
     args: Sequence[int],
 ) -> Call:
     if action not in params:
-        raise BadEntry(f"{owner}: has no action '{action}'; it has {', '.join(repr(a) for a in actions)}")
+        raise BadEntry(
+            f"{owner}: has no action '{action}'; it has {', '.join(repr(a) for a in actions)}"
+        )
     wanted = params[action]
     if len(args) != len(wanted):
         raise BadEntry(f"{owner}: action '{action}' takes {len(wanted)} arguments, not {len(args)}")
     for param, value in zip(wanted, args, strict=True):
         if not 0 <= value < 1 << param.width:
             raise BadEntry(
-                f"{owner}: action '{action}' argument '{param.name}': {value} does not fit {param.width} bits"
+                f"{owner}: action '{action}' argument '{param.name}': {value} does not fit"
+                f" {param.width} bits"
             )
     return (actions.index(action), *args)
 
@@ -48,8 +53,8 @@ _NO_MEMBERS: Mapping[int, int] = MappingProxyType({})
 class Group:
     """A group of calls with weights, either of members or of its own.
 
-    ``parts`` are (cell, weight, port to watch or None), none in a set that watches nothing. ``members`` maps member ids
-    to weights, and is empty in a group without members.
+    ``parts`` are (cell, weight, port to watch or None), none in a set that watches nothing.
+    ``members`` maps member ids to weights, and is empty in a group without members.
     """
 
     __slots__ = ("_cells", "calls", "members", "parts", "weights")
@@ -64,11 +69,12 @@ class Group:
 
     @property
     def cells(self) -> list[list[Call]]:
-        """Return the cells to choose from: each as many times as its weight, but none of parts that watch a port that
-        is down. The list stays the same object, because entries refer to it."""
+        """Return the cells to choose from: each as many times as its weight, but none of parts that
+        watch a port that is down. The list stays the same object, because entries refer to it."""
         cells = self._cells
         if cells is None:
-            # Sets come by the thousand, and in native memory nobody asks for the cells of most of them.
+            # Sets come by the thousand, and in native memory nobody asks for the cells of most of
+            # them.
             cells = self._cells = []
             for call, weight in zip(self.calls, self.weights, strict=True):
                 cells += [[call]] * weight
@@ -76,9 +82,14 @@ class Group:
 
 
 class ActionProfile:
-    """The members and groups of an action profile, shared by the tables that use it. The controller chooses the ids."""
+    """The members and groups of an action profile, shared by the tables that use it.
 
-    def __init__(self, spec: ir.ActionProfileSpec, actions: Mapping[str, tuple[ir.Param, ...]]) -> None:
+    The controller chooses the ids.
+    """
+
+    def __init__(
+        self, spec: ir.ActionProfileSpec, actions: Mapping[str, tuple[ir.Param, ...]]
+    ) -> None:
         self.name = spec.name
         self.max_size = spec.max_size
         self.has_selector = spec.selector is not None
@@ -92,11 +103,15 @@ class ActionProfile:
         self._watchers: dict[int, set[Group]] = {}
         self._down: set[int] = set()
         self.on_change: Callable[[list[Any]], object] = lambda _changed: None
-        """Called with what entries refer to, a member's cell or a group's cells, once it has changed."""
+        """Called with what entries refer to, a member's cell or a group's cells, once it has
+        changed.
+        """
 
     def call(self, action: str, args: Sequence[int]) -> Call:
         """Return the result of look-ups for an action with arguments. Raises :class:`BadEntry`."""
-        return checked_call(f"action profile '{self.name}'", self.actions, self._params, action, args)
+        return checked_call(
+            f"action profile '{self.name}'", self.actions, self._params, action, args
+        )
 
     def insert_member(self, member: int, action: str, args: Sequence[int]) -> None:
         """Add a member. Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`."""
@@ -116,16 +131,23 @@ class ActionProfile:
         """Remove a member. Raises :class:`BadEntry` while an entry or a group uses it."""
         self._member(member)
         if self._member_users.get(member):
-            raise BadEntry(f"action profile '{self.name}': member {member} is used by a table entry")
+            raise BadEntry(
+                f"action profile '{self.name}': member {member} is used by a table entry"
+            )
         if self._memberships.get(member):
-            number = next(number for number, group in self.groups.items() if member in group.members)
+            number = next(
+                number for number, group in self.groups.items() if member in group.members
+            )
             raise BadEntry(f"action profile '{self.name}': member {member} is in group {number}")
         del self.members[member]
 
-    def insert_group(self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None) -> None:
+    def insert_group(
+        self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None
+    ) -> None:
         """Add a group. ``members`` maps member ids to weights (at least 1).
 
-        ``watch`` maps the members that depend on a port to its number. They are not chosen while the port is down.
+        ``watch`` maps the members that depend on a port to its number. They are not chosen while
+        the port is down.
         """
         if not self.has_selector:
             raise BadEntry(f"action profile '{self.name}': has no selector and therefore no groups")
@@ -135,7 +157,9 @@ class ActionProfile:
         self.groups[group] = Group()
         self.modify_group(group, members, watch)
 
-    def modify_group(self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None) -> None:
+    def modify_group(
+        self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None
+    ) -> None:
         found = self._group(group)
         self._check_members(members)
         self._leave(found)
@@ -143,7 +167,10 @@ class ActionProfile:
         watch = watch or {}
         for member in members:
             self._memberships[member] = self._memberships.get(member, 0) + 1
-        self._fill(found, [(self.members[m].cell, weight, watch.get(m)) for m, weight in sorted(members.items())])
+        self._fill(
+            found,
+            [(self.members[m].cell, weight, watch.get(m)) for m, weight in sorted(members.items())],
+        )
 
     def delete_group(self, group: int) -> None:
         """Remove a group. Raises :class:`BadEntry` while an entry uses it."""
@@ -153,7 +180,9 @@ class ActionProfile:
         self._leave(found)
         del self.groups[group]
 
-    def make_set(self, calls: Sequence[Call], weights: Sequence[int], watch: Sequence[int | None] = ()) -> Group:
+    def make_set(
+        self, calls: Sequence[Call], weights: Sequence[int], watch: Sequence[int | None] = ()
+    ) -> Group:
         """Make a group without a number and without members, for one table entry.
 
         ``watch`` has the port or None for each call; without it there are no watched ports.
@@ -208,15 +237,21 @@ class ActionProfile:
     def cells(self, member: int | None, group: int | None) -> list[list[Call]]:
         """Return the list that a table entry refers to."""
         if (member is None) == (group is None):
-            raise BadEntry(f"action profile '{self.name}': an entry refers to either a member or a group")
+            raise BadEntry(
+                f"action profile '{self.name}': an entry refers to either a member or a group"
+            )
         if member is not None:
             return [self._member(member).cell]
         assert group is not None
         return self._group(group).cells
 
     def use(self, member: int | None, group: int | None, change: int) -> None:
-        """Note that an entry refers to a member or group (``change`` 1) or no longer refers to it (-1)."""
-        users, number = (self._member_users, member) if group is None else (self._group_users, group)
+        """Note that an entry refers to a member or group (``change`` 1) or no longer refers to it
+        (-1).
+        """
+        users, number = (
+            (self._member_users, member) if group is None else (self._group_users, group)
+        )
         assert number is not None
         count = users.get(number, 0) + change
         if count:
@@ -238,4 +273,7 @@ class ActionProfile:
         for member, weight in members.items():
             self._member(member)
             if weight < 1:
-                raise BadEntry(f"action profile '{self.name}': member {member} has weight {weight}, must be at least 1")
+                raise BadEntry(
+                    f"action profile '{self.name}': member {member} has weight {weight}, must be at"
+                    " least 1"
+                )

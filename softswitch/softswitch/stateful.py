@@ -1,4 +1,6 @@
-"""Counters, registers and meters: the arrays of a program, and the state that direct ones keep in table entries."""
+"""Counters, registers and meters: the arrays of a program, and the state that direct ones keep in
+table entries.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ class Register(_Array):
 
 @dataclass(frozen=True, slots=True)
 class MeterConfig:
-    """Rates per second and bursts, in packets or bytes as the meter counts. The peak is not below the committed rate.
+    """Rates per second and bursts, in packets or bytes as the meter counts. The peak is not below
+    the committed rate.
 
     With an ``excess_burst`` there is one rate, the committed one, and the peak is not used.
     """
@@ -100,8 +103,8 @@ class MeterConfig:
 class MeterCell:
     """One colour-blind three-colour marker, which marks everything green until it is configured.
 
-    It has two rates (RFC 2698), or one rate with an excess burst (RFC 2697). Tokens are kept in units of 1e-9, so that
-    rate times nanoseconds needs no rounding.
+    It has two rates (RFC 2698), or one rate with an excess burst (RFC 2697). Tokens are kept in
+    units of 1e-9, so that rate times nanoseconds needs no rounding.
     """
 
     __slots__ = ("_committed", "_config", "_last_ns", "_peak")
@@ -119,17 +122,27 @@ class MeterCell:
     def configure(self, config: MeterConfig | None) -> None:
         """Set rates, with both buckets full; None ends metering. Raises :class:`BadEntry`."""
         if config is not None:
-            values = (config.committed_rate, config.committed_burst, config.peak_rate, config.peak_burst)
+            values = (
+                config.committed_rate,
+                config.committed_burst,
+                config.peak_rate,
+                config.peak_burst,
+            )
             if min(values) < 0:
                 raise BadEntry(f"meter: rates and bursts must not be negative, are {values}")
             if config.peak_rate < config.committed_rate:
                 raise BadEntry(
-                    f"meter: the peak rate {config.peak_rate} is below the committed rate {config.committed_rate}"
+                    f"meter: the peak rate {config.peak_rate} is below the committed rate"
+                    f" {config.committed_rate}"
                 )
             if config.excess_burst is not None and config.excess_burst < 0:
-                raise BadEntry(f"meter: the excess burst must not be negative, is {config.excess_burst}")
+                raise BadEntry(
+                    f"meter: the excess burst must not be negative, is {config.excess_burst}"
+                )
             self._committed = config.committed_burst * _NS
-            self._peak = (config.peak_burst if config.excess_burst is None else config.excess_burst) * _NS
+            self._peak = (
+                config.peak_burst if config.excess_burst is None else config.excess_burst
+            ) * _NS
         self._config = config
         self._last_ns = None
 
@@ -143,7 +156,9 @@ class MeterCell:
         if config.excess_burst is not None:
             return self._execute_single(config, config.excess_burst, amount * _NS, elapsed)
         self._peak = min(self._peak + elapsed * config.peak_rate, config.peak_burst * _NS)
-        self._committed = min(self._committed + elapsed * config.committed_rate, config.committed_burst * _NS)
+        self._committed = min(
+            self._committed + elapsed * config.committed_rate, config.committed_burst * _NS
+        )
         needed = amount * _NS
         if self._peak < needed:
             return RED
@@ -153,8 +168,12 @@ class MeterCell:
         self._committed -= needed
         return GREEN
 
-    def _execute_single(self, config: MeterConfig, excess_burst: int, needed: int, elapsed: int) -> int:
-        """Mark by RFC 2697: tokens that do not fit the committed bucket flow into the excess bucket."""
+    def _execute_single(
+        self, config: MeterConfig, excess_burst: int, needed: int, elapsed: int
+    ) -> int:
+        """Mark by RFC 2697: tokens that do not fit the committed bucket flow into the excess
+        bucket.
+        """
         filled = self._committed + elapsed * config.committed_rate
         self._committed = min(filled, config.committed_burst * _NS)
         self._peak = min(self._peak + filled - self._committed, excess_burst * _NS)
@@ -179,13 +198,19 @@ class Meter(_Array):
         self._cells: dict[int, MeterCell] = {}
 
     def read(self, index: int) -> MeterConfig | None:
-        """Return the configuration, None if there is none. Raises :class:`BadEntry` for an index out of range."""
+        """Return the configuration, None if there is none.
+
+        Raises :class:`BadEntry` for an index out of range.
+        """
         self._check(index)
         cell = self._cells.get(index)
         return None if cell is None else cell.config
 
     def configure(self, index: int, config: MeterConfig | None) -> None:
-        """Configure a cell. Raises :class:`BadEntry` for an index out of range or rates that contradict each other."""
+        """Configure a cell.
+
+        Raises :class:`BadEntry` for an index out of range or rates that contradict each other.
+        """
         self._check(index)
         if config is None:
             self._cells.pop(index, None)
@@ -193,7 +218,10 @@ class Meter(_Array):
             self._cells.setdefault(index, MeterCell()).configure(config)
 
     def execute(self, index: int, length_bytes: int, now_ns: int) -> int:
-        """Return the colour of a packet; green if the cell is not configured. ``index`` must be in range."""
+        """Return the colour of a packet; green if the cell is not configured.
+
+        ``index`` must be in range.
+        """
         cell = self._cells.get(index)
         if cell is None:
             return GREEN

@@ -1,8 +1,9 @@
-"""A loaded program and the switch that runs it: bytes in, bytes out, no I/O and no clock of its own.
+"""A loaded program and the switch that runs it: bytes in, bytes out, no I/O and no clock of its
+own.
 
-Times are integers in nanoseconds that never go back; the program sees them in microseconds. Cases that simple_switch
-leaves undefined are defined here. An index out of range, a missing multicast group or clone session, and a failed
-assertion are counted in :class:`Stats` and never raise.
+Times are integers in nanoseconds that never go back; the program sees them in microseconds. Cases
+that simple_switch leaves undefined are defined here. An index out of range, a missing multicast
+group or clone session, and a failed assertion are counted in :class:`Stats` and never raise.
 """
 
 from __future__ import annotations
@@ -50,21 +51,31 @@ class Program:
 
     @cached_property
     def interpreter(self) -> Interpreter:
-        """Return what runs the program in Python. Raises :class:`~softswitch.errors.ProgramError`."""
+        """Return what runs the program in Python.
+
+        Raises :class:`~softswitch.errors.ProgramError`.
+        """
         # Switches whose packets run in C never need it.
         from .interpreter import Interpreter
 
         return Interpreter(self.ir)
 
 
-def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json", resolved: bool = True) -> Program:
-    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``resolved``, the interpreter is made
-    when it is needed, which another engine may never do.
+def load_program(
+    source: Mapping[str, Any] | bytes | str, name: str = "program.json", resolved: bool = True
+) -> Program:
+    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``resolved``, the
+    interpreter is made when it is needed, which another engine may never do.
 
     The switches of a process that load the same bytes share one `Program`. Raises
-    :class:`~softswitch.errors.ProgramError` with the place and the reason if it is malformed or not supported.
+    :class:`~softswitch.errors.ProgramError` with the place and the reason if it is malformed or not
+    supported.
     """
-    program = _load_shared(source, name) if isinstance(source, bytes) else Program(name, load_ir(source, name))
+    program = (
+        _load_shared(source, name)
+        if isinstance(source, bytes)
+        else Program(name, load_ir(source, name))
+    )
     if resolved:
         _ = program.interpreter
     return program
@@ -77,7 +88,9 @@ def _load_shared(source: bytes, name: str) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts since the switch was made; ``dropped`` is by reason, ``parser_errors`` by the error's name."""
+    """Counts since the switch was made; ``dropped`` is by reason, ``parser_errors`` by the error's
+    name.
+    """
 
     packets_in: int
     packets_out: int
@@ -128,12 +141,14 @@ class Python:
 class Switch:
     """A switch that runs ``program``.
 
-    ``ingress(port, data, now_ns)`` parses a packet, runs ingress and resolves clone, resubmission, multicast and drop.
-    ``egress(queued, enqueued_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)`` runs egress and deparses.
-    ``on_digest(now_ns, name, list_id, values)`` is called at the end of an ingress that generated a digest.
+    ``ingress(port, data, now_ns)`` parses a packet, runs ingress and resolves clone, resubmission,
+    multicast and drop. ``egress(queued, enqueued_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)``
+    runs egress and deparses. ``on_digest(now_ns, name, list_id, values)`` is called at the end of
+    an ingress that generated a digest.
 
-    With a ``tracer``, the interpreter runs packets and passes it an event for every step (:mod:`softswitch.trace`).
-    Otherwise ``native`` may make what runs them instead (:mod:`softswitch.native`).
+    With a ``tracer``, the interpreter runs packets and passes it an event for every step
+    (:mod:`softswitch.trace`). Otherwise ``native`` may make what runs them instead
+    (:mod:`softswitch.native`).
     """
 
     ingress: Ingress
@@ -161,19 +176,30 @@ class Switch:
         self._parser_errors: dict[str, int] = {}
         self._overruns: dict[str, int] = {}
         self._error_names = {code: name for name, code in spec.errors.items()}
-        self.counters = {c.name: Counter(c.name, c.size) for c in spec.counters.values() if c.table is None}
-        self.registers = {r.name: Register(r.name, r.size, r.width) for r in spec.registers.values()}
-        self.meters = {m.name: Meter(m.name, m.size, m.unit) for m in spec.meters.values() if m.table is None}
+        self.counters = {
+            c.name: Counter(c.name, c.size) for c in spec.counters.values() if c.table is None
+        }
+        self.registers = {
+            r.name: Register(r.name, r.size, r.width) for r in spec.registers.values()
+        }
+        self.meters = {
+            m.name: Meter(m.name, m.size, m.unit) for m in spec.meters.values() if m.table is None
+        }
         self.action_profiles = {
-            p.name: ActionProfile(p, ir.profile_actions(spec, p.name)) for p in spec.profiles.values()
+            p.name: ActionProfile(p, ir.profile_actions(spec, p.name))
+            for p in spec.profiles.values()
         }
         self.tables = {
-            node.name: Table(node, spec, None if node.profile is None else self.action_profiles[node.profile])
+            node.name: Table(
+                node, spec, None if node.profile is None else self.action_profiles[node.profile]
+            )
             for node in ir.tables(spec)
         }
         self.calculations = {c.name: hashes.make(c.algorithm) for c in spec.calculations.values()}
         self.selectors = {
-            p.name: hashes.make(p.selector.algorithm) for p in spec.profiles.values() if p.selector is not None
+            p.name: hashes.make(p.selector.algorithm)
+            for p in spec.profiles.values()
+            if p.selector is not None
         }
         self.multicast_groups: MutableMapping[int, Sequence[tuple[int, int]]] = {}
         self.clone_sessions: MutableMapping[int, CloneSession] = {}
@@ -188,7 +214,9 @@ class Switch:
             self.egress = partial(program.interpreter.egress, self, tracer)
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
-        """Return (port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
+        """Return (port, packet) of everything that leaves in consequence of a packet, as if no
+        queue ever filled.
+        """
         if self.native is not None:
             return self.native.process(port, data, now_ns)
         waiting = self.ingress(port, data, now_ns)
@@ -209,18 +237,29 @@ class Switch:
         return sent
 
     def batch(self) -> AbstractContextManager[None]:
-        """Return a context in which several writes become one: packets see all of them at once, at its end."""
+        """Return a context in which several writes become one: packets see all of them at once, at
+        its end.
+        """
         return nullcontext() if self.native is None else self.native.batch()
 
     @property
     def stats(self) -> Stats:
         packets_in, packets_out = self.packet_counts
         if self.native is not None:
-            errors = {self._error_names.get(code, str(code)): count for code, count in self.native.errors.items()}
+            errors = {
+                self._error_names.get(code, str(code)): count
+                for code, count in self.native.errors.items()
+            }
             return Stats(packets_in, packets_out, self.native.dropped, errors, self.native.overruns)
-        return Stats(packets_in, packets_out, dict(self._dropped), dict(self._parser_errors), dict(self._overruns))
+        return Stats(
+            packets_in,
+            packets_out,
+            dict(self._dropped),
+            dict(self._parser_errors),
+            dict(self._overruns),
+        )
 
-    # ----------------------------------------------------------------------------------- called by the interpreter
+    # -- called by the interpreter -----------------------------------------------------------------
 
     def discard(self, reason: str) -> None:
         """Count a dropped packet."""
@@ -240,7 +279,8 @@ class Switch:
 
     @staticmethod
     def filled(text: str, values: Sequence[int]) -> str:
-        """Return the text of a ``log_msg``: the next value replaces each pair of braces while there is one.
+        """Return the text of a ``log_msg``: the next value replaces each pair of braces while there
+        is one.
 
         ``\\{`` is a brace.
         """

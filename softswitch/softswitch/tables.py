@@ -1,9 +1,11 @@
-"""Match-action tables at run time. The controller writes them and the generated pipeline looks up in them.
+"""Match-action tables at run time. The controller writes them and the generated pipeline looks up
+in them.
 
-A look-up yields an entry's *call*: a tuple of the action's position in ``Table.actions`` and its arguments. In a table
-whose entries have state of their own (direct counter, direct meter, idle time), the :class:`Entry` follows. In a table
-with an action profile it yields (calls of the group or member, entry), with each call in a one-element list, so that a
-member can be changed in one place.
+A look-up yields an entry's *call*: a tuple of the action's position in ``Table.actions`` and its
+arguments. In a table whose entries have state of their own (direct counter, direct meter, idle
+time), the :class:`Entry` follows. In a table with an action profile it yields (calls of the group
+or member, entry), with each call in a one-element list, so that a member can be changed in one
+place.
 """
 
 from __future__ import annotations
@@ -24,20 +26,30 @@ _UNMETERED = MeterCell()
 
 
 class Table:
-    """A table. Field ``i`` is ``key_names[i]``, matched as ``match_types[i]``, ``key_widths[i]`` bits wide.
+    """A table. Field ``i`` is ``key_names[i]``, matched as ``match_types[i]``, ``key_widths[i]``
+    bits wide.
 
-    Every method that refuses raises a :class:`~softswitch.errors.TableError` with the table, the field and the reason.
+    Every method that refuses raises a :class:`~softswitch.errors.TableError` with the table, the
+    field and the reason.
     """
 
-    def __init__(self, spec: ir.TableSpec, program: ir.ProgramIR, profile: ActionProfile | None) -> None:
+    def __init__(
+        self, spec: ir.TableSpec, program: ir.ProgramIR, profile: ActionProfile | None
+    ) -> None:
         self.name = spec.name
         self.key_names = tuple(key.name for key in spec.keys)
         self.match_types = tuple(key.match for key in spec.keys)
         self.key_widths = tuple(key.width for key in spec.keys)
         self.max_size = spec.max_size
         self.profile = profile
-        self.actions = tuple(program.actions[a].name for a in spec.actions) if profile is None else profile.actions
-        self.action_params = {program.actions[a].name: program.actions[a].params for a in spec.actions}
+        self.actions = (
+            tuple(program.actions[a].name for a in spec.actions)
+            if profile is None
+            else profile.actions
+        )
+        self.action_params = {
+            program.actions[a].name: program.actions[a].params for a in spec.actions
+        }
         self.is_const = spec.entries is not None
         self.has_counters = spec.counters is not None
         self.meter_unit = None if spec.meter is None else program.meters[spec.meter].unit
@@ -46,8 +58,8 @@ class Table:
         self.default_cell: list[Call | None] = [None]
         self.entry_type: type[Entry] = Entry
         self.take_rows: Callable[[int, Sequence[Any]], object] | None = None
-        """Takes entries as `put_all` or `put_sets` gets them, with the first one's handle, in place of `index`. Then
-        nothing else is made of them until somebody asks for them."""
+        """Takes entries as `put_all` or `put_sets` gets them, with the first one's handle, in place
+        of `index`. Then nothing else is made of them until somebody asks for them."""
         self.default_entry = Entry(-1, (), 0, MeterCell())
         """The holder of the default entry's counter and meter."""
         self._default: tuple[str, tuple[int, ...]] | None = None
@@ -67,7 +79,7 @@ class Table:
         for entry in spec.entries or ():
             self._insert_const(entry, program.actions[entry.call.action].name)
 
-    # --------------------------------------------------------------------------------------------------- controller
+    # -- controller --------------------------------------------------------------------------------
 
     def insert(
         self,
@@ -76,16 +88,24 @@ class Table:
         action: str,
         args: Sequence[int],
     ) -> int:
-        """Add an entry and return its handle. Ternary and range tables use ``priority``: the higher one wins.
+        """Add an entry and return its handle. Ternary and range tables use ``priority``: the higher
+        one wins.
 
         Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`.
         """
         return self._checked_insert(key, priority, (action, tuple(args)), None, None)
 
     def insert_indirect(
-        self, key: Sequence[KeyElement], priority: int, *, member: int | None = None, group: int | None = None
+        self,
+        key: Sequence[KeyElement],
+        priority: int,
+        *,
+        member: int | None = None,
+        group: int | None = None,
     ) -> int:
-        """Add an entry as :meth:`insert` does, for a table with an action profile: it refers to a member or a group."""
+        """Add an entry as :meth:`insert` does, for a table with an action profile: it refers to a
+        member or a group.
+        """
         return self._checked_insert(key, priority, None, member, group)
 
     def put(
@@ -97,33 +117,51 @@ class Table:
     ) -> Entry:
         """Add an entry as :meth:`insert` does, without checking key and arguments, and return it.
 
-        The key must have the form of :meth:`entries`, every value must fit its width, and the action must be one of the
-        table's. Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`.
+        The key must have the form of :meth:`entries`, every value must fit its width, and the
+        action must be one of the table's. Raises :class:`DuplicateEntry`, :class:`TableFull`,
+        :class:`BadEntry`.
         """
         if not self.put_all(((key, priority, action, args),)):
             self._refuse_new(key, priority)
-            raise BadEntry(f"table '{self.name}': has an action profile, so an entry must refer to a member or group")
+            raise BadEntry(
+                f"table '{self.name}': has an action profile, so an entry must refer to a member or"
+                " group"
+            )
         return self.entry(self._next_handle - 1)
 
     @property
     def next_handle(self) -> int:
-        """Return the handle of the next entry to be inserted. The entries after it have the next numbers."""
+        """Return the handle of the next entry to be inserted.
+
+        The entries after it have the next numbers.
+        """
         return self._next_handle
 
-    def put_all(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, str, tuple[int, ...]]]) -> int:
-        """Call :meth:`put` for each (key, priority, action, arguments), until it would raise. Return how many were
-        inserted.
+    def put_all(
+        self, entries: Iterable[tuple[tuple[KeyElement, ...], int, str, tuple[int, ...]]]
+    ) -> int:
+        """Call :meth:`put` for each (key, priority, action, arguments), until it would raise.
+        Return how many were inserted.
 
         If they are not all, one more of `entries` has been taken.
         """
-        # Filling a table consists of this, so it is written out instead of calling the functions that other methods
-        # share.
+        # Filling a table consists of this, so it is written out instead of calling the functions
+        # that other methods share.
         if self.is_const or not self._fields or self.profile is not None:
             return 0
         if self.take_rows is not None:
             return self._put_rows(entries, self.take_rows)
-        by_priority, stateful, metered = self.by_priority, self.stateful, self.meter_unit is not None
-        by_key, by_handle, room, numbers = self._by_key, self._by_handle, self.max_size, self._numbers
+        by_priority, stateful, metered = (
+            self.by_priority,
+            self.stateful,
+            self.meter_unit is not None,
+        )
+        by_key, by_handle, room, numbers = (
+            self._by_key,
+            self._by_handle,
+            self.max_size,
+            self._numbers,
+        )
         entry_type = self.entry_type
         handle = self._next_handle
         identity: Any
@@ -138,8 +176,12 @@ class Table:
                     break
                 if identity in by_key or len(by_handle) >= room:
                     break
-                entry = entry_type(handle, key, priority, MeterCell() if metered else _UNMETERED, action, args)
-                entry.result = (numbers[action], *args, entry) if stateful else (numbers[action], *args)
+                entry = entry_type(
+                    handle, key, priority, MeterCell() if metered else _UNMETERED, action, args
+                )
+                entry.result = (
+                    (numbers[action], *args, entry) if stateful else (numbers[action], *args)
+                )
                 by_key[identity] = handle
                 by_handle[handle] = entry
                 new.append(entry)
@@ -149,9 +191,19 @@ class Table:
             self.index.add_all(new)
         return len(new)
 
-    def _put_rows(self, entries: Iterable[tuple[Any, ...]], take: Callable[[int, Sequence[Any]], object]) -> int:
-        """Insert as `put_all` does, and make no entry yet. The first two parts of each row are key and priority."""
-        by_priority, by_key, by_handle, first = self.by_priority, self._by_key, self._by_handle, self._next_handle
+    def _put_rows(
+        self, entries: Iterable[tuple[Any, ...]], take: Callable[[int, Sequence[Any]], object]
+    ) -> int:
+        """Insert as `put_all` does, and make no entry yet.
+
+        The first two parts of each row are key and priority.
+        """
+        by_priority, by_key, by_handle, first = (
+            self.by_priority,
+            self._by_key,
+            self._by_handle,
+            self._next_handle,
+        )
         handle, end = first, first + self.max_size - len(by_handle)
         identity: Any
         new: list[tuple[Any, ...]] = []
@@ -175,14 +227,21 @@ class Table:
         return len(new)
 
     def put_indirect(
-        self, key: tuple[KeyElement, ...], priority: int, *, member: int | None = None, group: int | None = None
+        self,
+        key: tuple[KeyElement, ...],
+        priority: int,
+        *,
+        member: int | None = None,
+        group: int | None = None,
     ) -> Entry:
         """Add an entry as :meth:`put` does, for a table with an action profile."""
         self._refuse_new(key, priority)
         return self._insert(key, priority, None, member, group)
 
     def put_set(self, key: tuple[KeyElement, ...], priority: int, chosen: Group) -> Entry:
-        """Add an entry with a group of its own (:meth:`ActionProfile.make_set`) as :meth:`put` does."""
+        """Add an entry with a group of its own (:meth:`ActionProfile.make_set`) as :meth:`put`
+        does.
+        """
         self._refuse_new(key, priority)
         entry = self._new(key, priority)
         entry.result = (chosen.cells, entry)
@@ -191,7 +250,9 @@ class Table:
         return entry
 
     def put_sets(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, Group]]) -> int:
-        """Call :meth:`put_set` for each (key, priority, group) as :meth:`put_all` calls :meth:`put`."""
+        """Call :meth:`put_set` for each (key, priority, group) as :meth:`put_all` calls
+        :meth:`put`.
+        """
         if self.take_rows is not None and not self.is_const and self._fields:
             return self._put_rows(entries, self.take_rows)
         count = 0
@@ -213,13 +274,18 @@ class Table:
         self.index.add(entry)
 
     def modify(self, handle: int, action: str, args: Sequence[int]) -> None:
-        """Change an entry's action; counters and meter stay. Raises :class:`NoSuchEntry`, :class:`BadEntry`."""
+        """Change an entry's action; counters and meter stay.
+
+        Raises :class:`NoSuchEntry`, :class:`BadEntry`.
+        """
         self._refuse_const()
         entry = self.entry(handle)
         self._put(entry, (action, tuple(args)), None, None)
         self.index.add(entry)
 
-    def modify_indirect(self, handle: int, *, member: int | None = None, group: int | None = None) -> None:
+    def modify_indirect(
+        self, handle: int, *, member: int | None = None, group: int | None = None
+    ) -> None:
         self._refuse_const()
         entry = self.entry(handle)
         old_member, old_group = entry.member, entry.group
@@ -249,7 +315,9 @@ class Table:
         """Return an entry as the table makes them now."""
         new = self.entry_type(old.handle, old.key, old.priority, old.meter, old.action, old.args)
         new.member, new.group = old.member, old.group
-        new.result = (*old.result[:-1], new) if self.stateful or self.profile is not None else old.result
+        new.result = (
+            (*old.result[:-1], new) if self.stateful or self.profile is not None else old.result
+        )
         return new
 
     def clear(self) -> None:
@@ -258,8 +326,8 @@ class Table:
             self.delete(handle)
 
     def find(self, key: Sequence[KeyElement], priority: int = 0) -> int | None:
-        """Return the handle of the entry with exactly this key (and priority, where it counts), None if there is
-        none."""
+        """Return the handle of the entry with exactly this key (and priority, where it counts),
+        None if there is none."""
         return self._by_key.get(self._identity(self.normal(key), priority))
 
     def entry(self, handle: int) -> Entry:
@@ -270,7 +338,9 @@ class Table:
         if isinstance(found, Entry):
             return found
         key, priority, *what = found
-        entry = self._by_handle[handle] = self.entry_type(handle, key, priority if self.by_priority else 0, _UNMETERED)
+        entry = self._by_handle[handle] = self.entry_type(
+            handle, key, priority if self.by_priority else 0, _UNMETERED
+        )
         if self.profile is None:
             entry.action, entry.args = what
             entry.result = (self._numbers[what[0]], *what[1])
@@ -295,14 +365,25 @@ class Table:
         return self._default == self._initial_default
 
     def set_default(self, action: str, args: Sequence[int]) -> None:
-        """Set the default entry. Raises :class:`BadEntry`, also if the program declares the default action constant."""
+        """Set the default entry.
+
+        Raises :class:`BadEntry`, also if the program declares the default action constant.
+        """
         if self.profile is not None:
-            raise BadEntry(f"table '{self.name}': has an action profile, so its default action cannot be set")
+            raise BadEntry(
+                f"table '{self.name}': has an action profile, so its default action cannot be set"
+            )
         wanted = (action, tuple(args))
         if self._default_const and wanted != self._initial_default:
             raise BadEntry(f"table '{self.name}': the default action is constant")
-        if self._default_action_const and self._initial_default is not None and action != self._initial_default[0]:
-            raise BadEntry(f"table '{self.name}': the default action must be '{self._initial_default[0]}'")
+        if (
+            self._default_action_const
+            and self._initial_default is not None
+            and action != self._initial_default[0]
+        ):
+            raise BadEntry(
+                f"table '{self.name}': the default action must be '{self._initial_default[0]}'"
+            )
         self._put_default(wanted)
 
     def reset_default(self) -> None:
@@ -322,7 +403,7 @@ class Table:
         entry = self._counted(handle)
         entry.packets, entry.bytes = packets, octets
 
-    # ----------------------------------------------------------------------------------------------------- internal
+    # -- internal ----------------------------------------------------------------------------------
 
     def _checked_insert(
         self,
@@ -364,8 +445,8 @@ class Table:
         return entry
 
     def _insert_const(self, spec: ir.ConstEntry, action: str) -> None:
-        """Insert an entry of the program. In a table with an action profile it has a member of its own, hidden from
-        controllers."""
+        """Insert an entry of the program. In a table with an action profile it has a member of its
+        own, hidden from controllers."""
         call = (action, spec.call.args)
         if self.profile is None:
             self._insert(spec.key, spec.priority, call, None, None)
@@ -386,19 +467,28 @@ class Table:
         self._by_key[(entry.key, entry.priority) if self.by_priority else entry.key] = entry.handle
 
     def _put(
-        self, entry: Entry, call: tuple[str, tuple[int, ...]] | None, member: int | None, group: int | None
+        self,
+        entry: Entry,
+        call: tuple[str, tuple[int, ...]] | None,
+        member: int | None,
+        group: int | None,
     ) -> None:
         """Set the action of an entry."""
         if self.profile is None:
             if call is None:
-                raise BadEntry(f"table '{self.name}': has no action profile, so an entry needs an action")
+                raise BadEntry(
+                    f"table '{self.name}': has no action profile, so an entry needs an action"
+                )
             entry.action, entry.args = call
             entry.result = self._call(*call)
             if self.stateful:
                 entry.result += (entry,)
             return
         if call is not None:
-            raise BadEntry(f"table '{self.name}': has an action profile, so an entry must refer to a member or group")
+            raise BadEntry(
+                f"table '{self.name}': has an action profile, so an entry must refer to a member or"
+                " group"
+            )
         entry.result = (self.profile.cells(member, group), entry)
         entry.member, entry.group = member, group
         self.profile.use(member, group, 1)
@@ -411,13 +501,18 @@ class Table:
         return checked_call(f"table '{self.name}'", self.actions, self.action_params, action, args)
 
     def _put_default(self, default: tuple[str, tuple[int, ...]]) -> None:
-        self.default_cell[0] = self._call(*default) + ((self.default_entry,) if self.stateful else ())
+        self.default_cell[0] = self._call(*default) + (
+            (self.default_entry,) if self.stateful else ()
+        )
         self._default = default
 
     def normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
         """Return the key in the form of :meth:`entries`. Raises :class:`BadEntry`."""
         if len(key) != len(self._fields):
-            raise BadEntry(f"table '{self.name}': a key has {len(self._fields)} fields, this one has {len(key)}")
+            raise BadEntry(
+                f"table '{self.name}': a key has {len(self._fields)} fields, this one has"
+                f" {len(key)}"
+            )
         normal: list[KeyElement] = []
         for field, element in zip(self._fields, key, strict=True):
             try:

@@ -1,23 +1,26 @@
-"""The traffic manager of one egress port: queues, strict levels, weighted shares, rates in integer time.
+"""The traffic manager of one egress port: queues, strict levels, weighted shares, rates in integer
+time.
 
 The next packet, whenever the port's line is free, comes from:
 
-1. a queue whose minimum rate is owed service ("guaranteed" service): of those at the highest guaranteed level, each in
-   its turn;
+1. a queue whose minimum rate is owed service ("guaranteed" service): of those at the highest
+   guaranteed level, each in its turn;
 2. else the highest strict level that has an eligible queue (7 before 0);
 3. inside that level, a queue chosen so that shares follow the weights, in bytes.
 
-A queue above its maximum rate, or one that is not scheduled, is not eligible. Service is not preemptive: a
-packet on the line finishes.
+A queue above its maximum rate, or one that is not scheduled, is not eligible. Service is not
+preemptive: a packet on the line finishes.
 
-Sharing by weight is *earliest eligible virtual deadline first* (EEVDF: Stoica et al., "A Proportional Share Resource
-Allocation Algorithm for Real-Time, Time-Shared Systems", RTSS 1996), which picks packets as WF2Q+ does (Bennett and
-Zhang, "Hierarchical Packet Fair Queueing Algorithms", SIGCOMM 1996). Chips use deficit round robin (DWRR) for the same
-long-run shares. EEVDF keeps every backlogged queue within one packet of its share at all times, so that weights 1:2
-come out as 2 1 2, 2 1 2 and not as bursts of a quantum. Queues share what the minimum rates leave over: guaranteed
-service is not charged to a queue's share.
+Sharing by weight is *earliest eligible virtual deadline first* (EEVDF: Stoica et al., "A
+Proportional Share Resource Allocation Algorithm for Real-Time, Time-Shared Systems", RTSS 1996),
+which picks packets as WF2Q+ does (Bennett and Zhang, "Hierarchical Packet Fair Queueing
+Algorithms", SIGCOMM 1996). Chips use deficit round robin (DWRR) for the same long-run shares. EEVDF
+keeps every backlogged queue within one packet of its share at all times, so that weights 1:2 come
+out as 2 1 2, 2 1 2 and not as bursts of a quantum. Queues share what the minimum rates leave over:
+guaranteed service is not charged to a queue's share.
 
-Rates are exact (see `Pacer`). All times are integer nanoseconds and must not decrease from call to call.
+Rates are exact (see `Pacer`). All times are integer nanoseconds and must not decrease from call to
+call.
 """
 
 from __future__ import annotations
@@ -51,17 +54,18 @@ MAX_WEIGHT = 1023
 
 _NANOBITS_PER_BYTE = 8 * 10**9
 
-# A queue that waits for others keeps the credit it could not use, up to so many bytes. An idle queue keeps none, so
-# after a pause it is owed one packet. A shaped queue may have to wait for one jumbo frame on the line, a guaranteed one
-# also for a frame of each other guaranteed queue. A smaller limit would cost rate; a larger one would let a starved
-# queue burst above it.
+# A queue that waits for others keeps the credit it could not use, up to so many bytes. An idle
+# queue keeps none, so after a pause it is owed one packet. A shaped queue may have to wait for one
+# jumbo frame on the line, a guaranteed one also for a frame of each other guaranteed queue. A
+# smaller limit would cost rate; a larger one would let a starved queue burst above it.
 SHAPER_CREDIT_BYTES = 9216
 GUARANTEE_CREDIT_BYTES = QUEUES * 9216
 
 # The largest packet that may pass a port without being measured against its queue's depth.
 _LONGEST_PACKET_BYTES = 1 << 16
 
-# Virtual time counts bytes per unit of weight in steps of 2**-32: rounding costs a share less than 1e-8.
+# Virtual time counts bytes per unit of weight in steps of 2**-32: rounding costs a share less than
+# 1e-8.
 _VIRTUAL_SHIFT = 32
 
 
@@ -69,7 +73,10 @@ def _check(field: str, value: int, low: int, high: int | None) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{field}: {value!r} is not a whole number")
     if value < low or (high is not None and value > high):
-        raise ValueError(f"{field}: {value} is not {f'in {low}..{high}' if high is not None else f'at least {low}'}")
+        raise ValueError(
+            f"{field}: {value} is not"
+            f" {f'in {low}..{high}' if high is not None else f'at least {low}'}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,8 @@ class QueueConfig:
     weight: int = 1
     """The share among the queues of the level, 1 to 1023."""
     min_rate_bps: int = 0
-    """Bits per second served before any level; 0 means no guarantee. A port keeps guarantees only if its rate covers
-    their sum."""
+    """Bits per second served before any level; 0 means no guarantee. A port keeps guarantees only
+    if its rate covers their sum."""
     max_rate_bps: int | None = None
     """Bits per second never exceeded, at least `min_rate_bps`; None means no limit."""
     depth_bytes: int = 1 << 20
@@ -90,7 +97,10 @@ class QueueConfig:
     guaranteed_level: int = 0
     """The level among queues whose minimum rates are owed service, 0 (last) to 7 (first)."""
     scheduled: bool = True
-    """Whether packets leave the queue at all. If not, they wait until they do or until the queue is full."""
+    """Whether packets leave the queue at all.
+
+    If not, they wait until they do or until the queue is full.
+    """
 
     def __post_init__(self) -> None:
         _check("level", self.level, 0, LEVELS - 1)
@@ -101,11 +111,16 @@ class QueueConfig:
         if self.max_rate_bps is not None:
             _check("max_rate_bps", self.max_rate_bps, 1, None)
             if self.max_rate_bps < self.min_rate_bps:
-                raise ValueError(f"max_rate_bps: {self.max_rate_bps} is below min_rate_bps {self.min_rate_bps}")
+                raise ValueError(
+                    f"max_rate_bps: {self.max_rate_bps} is below min_rate_bps {self.min_rate_bps}"
+                )
 
 
 STRICT_QUEUES: tuple[QueueConfig, ...] = tuple(QueueConfig(level=queue) for queue in range(QUEUES))
-"""Queue i at level i, as with `simple_switch --priority-queues 8`. A port that is not configured uses this."""
+"""Queue i at level i, as with `simple_switch --priority-queues 8`.
+
+A port that is not configured uses this.
+"""
 
 
 class Dequeued(NamedTuple):
@@ -141,11 +156,13 @@ class QueueStats:
 
 
 class Pacer:
-    """A rate kept exactly: the instant from which the next byte may go, advanced by every byte that goes.
+    """A rate kept exactly: the instant from which the next byte may go, advanced by every byte that
+    goes.
 
-    It is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). The instant is
-    rational. `free_ns` is that instant rounded up, and the rounding is carried to the next packet. Back-to-back packets
-    together take exactly their bits over the rate; a lone packet of L bytes takes ceil(8e9 L / rate) ns.
+    It is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). The
+    instant is rational. `free_ns` is that instant rounded up, and the rounding is carried to the
+    next packet. Back-to-back packets together take exactly their bits over the rate; a lone packet
+    of L bytes takes ceil(8e9 L / rate) ns.
     """
 
     __slots__ = ("_early", "free_ns", "rate_bps")
@@ -157,7 +174,10 @@ class Pacer:
         self._early = 0  # the exact instant is free_ns - _early / rate_bps, 0 <= _early < rate_bps
 
     def charge(self, length_bytes: int, start_ns: int) -> int:
-        """Send `length_bytes` when the rate allows, not before `start_ns`. Return `free_ns`, when they are through."""
+        """Send `length_bytes` when the rate allows, not before `start_ns`.
+
+        Return `free_ns`, when they are through.
+        """
         if self.free_ns < start_ns:
             self.free_ns = start_ns
             self._early = 0
@@ -179,8 +199,8 @@ class Pacer:
             self._early = 0
 
     def set_rate(self, rate_bps: int, now_ns: int) -> None:
-        """Continue at another rate. Bits charged and still due at `now_ns` are due at the new rate; credit is
-        forfeited."""
+        """Continue at another rate. Bits charged and still due at `now_ns` are due at the new rate;
+        credit is forfeited."""
         if rate_bps == self.rate_bps:
             return
         _check("rate_bps", rate_bps, 1, None)
@@ -258,7 +278,9 @@ class _Queue:
         self.guarantee = _repaced(self.guarantee, config.min_rate_bps or None, now_ns)
         self.shaper = _repaced(self.shaper, config.max_rate_bps, now_ns)
         if config.min_rate_bps:
-            self.guarantee_credit_ns = GUARANTEE_CREDIT_BYTES * _NANOBITS_PER_BYTE // config.min_rate_bps
+            self.guarantee_credit_ns = (
+                GUARANTEE_CREDIT_BYTES * _NANOBITS_PER_BYTE // config.min_rate_bps
+            )
         if config.max_rate_bps:
             self.shaper_credit_ns = SHAPER_CREDIT_BYTES * _NANOBITS_PER_BYTE // config.max_rate_bps
 
@@ -266,10 +288,11 @@ class _Queue:
 class _Level:
     """The contending queues of one strict level, and their virtual time.
 
-    `start` of a queue is the service that it has had, in bytes per weight. Virtual time is the weighted mean of the
-    contenders' starts, where all would be under ideal sharing. A queue at or behind it is eligible, and the eligible
-    queue with the earliest finish goes. Because it is a mean, some queue is always eligible. Because it is computed
-    from the queues' present state, any of them may change at any time.
+    `start` of a queue is the service that it has had, in bytes per weight. Virtual time is the
+    weighted mean of the contenders' starts, where all would be under ideal sharing. A queue at or
+    behind it is eligible, and the eligible queue with the earliest finish goes. Because it is a
+    mean, some queue is always eligible. Because it is computed from the queues' present state, any
+    of them may change at any time.
     """
 
     __slots__ = ("bit", "contenders", "latest", "moment", "weights")
@@ -279,10 +302,13 @@ class _Level:
         self.contenders: list[_Queue] = []
         self.weights = 0  # sum of the contenders' weights
         self.moment = 0  # sum of weight x start
-        self.latest = 0  # the latest start ever reached, where virtual time resumes after the level was idle
+        self.latest = (
+            0  # the latest start ever reached, where virtual time resumes after the level was idle
+        )
 
     def join(self, queue: _Queue) -> None:
-        # A queue that had less than its share before it paused has lost the rest. One that had more still has to wait.
+        # A queue that had less than its share before it paused has lost the rest. One that had more
+        # still has to wait.
         virtual = self.moment // self.weights if self.contenders else self.latest
         if queue.start < virtual:
             queue.start = virtual
@@ -316,9 +342,9 @@ class _Level:
 class PortScheduler:
     """The queues in front of one line of `rate_bps` (None: infinitely fast).
 
-    `queues` configures queues 0, 1, ...; the rest of the first eight (all, if None) are as in `STRICT_QUEUES`, and a
-    port has more only if `queues` has. A packet that finds no room or no such queue is a counted drop, never an
-    exception. Only a wrong configuration raises ValueError.
+    `queues` configures queues 0, 1, ...; the rest of the first eight (all, if None) are as in
+    `STRICT_QUEUES`, and a port has more only if `queues` has. A packet that finds no room or no
+    such queue is a counted drop, never an exception. Only a wrong configuration raises ValueError.
     """
 
     __slots__ = (
@@ -349,13 +375,15 @@ class PortScheduler:
         self.unknown_queue_packets = 0
         """The packets dropped because they named a queue that the port does not have."""
         self.on_reconfigured: Callable[[int], None] | None = None
-        """A callback with the time after `configure` and `set_rate`: `dequeue` may return something sooner than
-        announced."""
+        """A callback with the time after `configure` and `set_rate`: `dequeue` may return something
+        sooner than announced."""
         self.is_transparent = False
-        """Whether a packet that comes while nothing waits could leave at once and leave no trace but in `stats`."""
+        """Whether a packet that comes while nothing waits could leave at once and leave no trace
+        but in `stats`.
+        """
         self._see_through()
 
-    # -- configuration -------------------------------------------------------------------------------------------------
+    # -- configuration -----------------------------------------------------------------------------
 
     @property
     def rate_bps(self) -> int | None:
@@ -363,18 +391,24 @@ class PortScheduler:
         return None if self._line is None else self._line.rate_bps
 
     def set_rate(self, rate_bps: int | None, now_ns: int) -> None:
-        """Change the line's rate, also for the rest of the packet on it. Raise ValueError for a rate below 1."""
+        """Change the line's rate, also for the rest of the packet on it.
+
+        Raise ValueError for a rate below 1.
+        """
         self._line = _repaced(self._line, rate_bps, now_ns)
         self._see_through()
         self._reconfigured(now_ns)
 
     def config(self, queue: int) -> QueueConfig:
-        """Return the configuration of one queue. Raise ValueError for a queue that the port does not have."""
+        """Return the configuration of one queue.
+
+        Raise ValueError for a queue that the port does not have.
+        """
         return self._queue(queue).config
 
     def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None:
-        """Replace a queue's configuration, from the next `dequeue` on. Waiting packets stay, even beyond a smaller
-        depth.
+        """Replace a queue's configuration, from the next `dequeue` on. Waiting packets stay, even
+        beyond a smaller depth.
 
         Raises ValueError for a queue that the port does not have.
         """
@@ -396,22 +430,29 @@ class PortScheduler:
         return len(self._queues)
 
     def set_queues(self, count: int, now_ns: int) -> None:
-        """Add queues, as a `QueueConfig` has them by default, or remove the last ones and their totals.
+        """Add queues, as a `QueueConfig` has them by default, or remove the last ones and their
+        totals.
 
-        Raises ValueError for a number that is not in 0..`MAX_QUEUES`, and if packets wait in a queue to be removed.
+        Raises ValueError for a number that is not in 0..`MAX_QUEUES`, and if packets wait in a
+        queue to be removed.
         """
         _check("queues", count, 0, MAX_QUEUES)
         for queue in self._queues[count:]:
             if queue.packets:
-                raise ValueError(f"queues: {len(queue.packets)} packets wait in queue {queue.number}")
+                raise ValueError(
+                    f"queues: {len(queue.packets)} packets wait in queue {queue.number}"
+                )
         config = QueueConfig()
-        added = [_Queue(number, config, self._levels[config.level]) for number in range(len(self._queues), count)]
+        added = [
+            _Queue(number, config, self._levels[config.level])
+            for number in range(len(self._queues), count)
+        ]
         self._queues = (*self._queues[:count], *added)
         self._guaranteed = self._in_order_of_guarantees()
         self._see_through()
         self._reconfigured(now_ns)
 
-    # -- packets -------------------------------------------------------------------------------------------------------
+    # -- packets -----------------------------------------------------------------------------------
 
     def passes(self, number: int, length_bytes: int) -> bool:
         """Return whether a packet may leave at once without being queued, and count it if so."""
@@ -425,8 +466,8 @@ class PortScheduler:
         return True
 
     def enqueue(self, queue: int, item: object, length_bytes: int, now_ns: int) -> bool:
-        """Add a packet to a queue. Return False if it is dropped and counted, because the queue is full or does not
-        exist."""
+        """Add a packet to a queue. Return False if it is dropped and counted, because the queue is
+        full or does not exist."""
         if not 0 <= queue < len(self._queues):
             self.unknown_queue_packets += 1
             return False
@@ -467,8 +508,8 @@ class PortScheduler:
         return cleared
 
     def dequeue(self, now_ns: int) -> Dequeued | None:
-        """Take the packet that goes next, which occupies the line. Return None if the line is busy or no queue is
-        eligible."""
+        """Take the packet that goes next, which occupies the line. Return None if the line is busy
+        or no queue is eligible."""
         line = self._line
         if line is not None and line.free_ns > now_ns:
             return None
@@ -508,31 +549,36 @@ class PortScheduler:
             self._leave(queue)
             if depth:
                 self._held.append(queue)
-        return Dequeued(queue.number, item, length_bytes, enq_ns, enq_depth, depth, owed is not None)
+        return Dequeued(
+            queue.number, item, length_bytes, enq_ns, enq_depth, depth, owed is not None
+        )
 
     def next_eligible_ns(self, now_ns: int) -> int | None:
-        """Return when, from `now_ns` on, `dequeue` will return a packet if nothing changes. Return None if no packet
-        waits."""
+        """Return when, from `now_ns` on, `dequeue` will return a packet if nothing changes. Return
+        None if no packet waits."""
         eligible_ns = now_ns
         if not self._busy_levels:
             if not self._held:
                 return None
-            eligible_ns = max(now_ns, min(queue.shaper.free_ns for queue in self._held if queue.shaper is not None))
+            eligible_ns = max(
+                now_ns,
+                min(queue.shaper.free_ns for queue in self._held if queue.shaper is not None),
+            )
         if self._line is not None and self._line.free_ns > eligible_ns:
             return self._line.free_ns
         return eligible_ns
 
     def correct_line(self, extra_bytes: int) -> None:
-        """Account for the packet last dequeued being `extra_bytes` longer on the line than in the queue (shorter if
-        negative).
+        """Account for the packet last dequeued being `extra_bytes` longer on the line than in the
+        queue (shorter if negative).
 
-        This is for a pipeline behind the queues that adds headers, removes headers, or drops. Only the line is
-        corrected: the queue's own rates and share stay as charged.
+        This is for a pipeline behind the queues that adds headers, removes headers, or drops. Only
+        the line is corrected: the queue's own rates and share stay as charged.
         """
         if self._line is not None:
             self._line.correct(extra_bytes)
 
-    # -- what is in it -------------------------------------------------------------------------------------------------
+    # -- what is in it -----------------------------------------------------------------------------
 
     @property
     def queued_packets(self) -> int:
@@ -557,11 +603,13 @@ class PortScheduler:
             for queue in self._queues
         )
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _queue(self, number: int) -> _Queue:
         if not 0 <= number < len(self._queues):
-            raise ValueError(f"queue: {number} does not exist (the port has queues 0 to {len(self._queues) - 1})")
+            raise ValueError(
+                f"queue: {number} does not exist (the port has queues 0 to {len(self._queues) - 1})"
+            )
         return self._queues[number]
 
     def _admit(self, queue: _Queue, now_ns: int) -> None:
@@ -586,11 +634,15 @@ class PortScheduler:
             self._admit(queue, now_ns)
 
     def _owed(self, now_ns: int) -> _Queue | None:
-        """Return the queue, of the highest guaranteed level and next in turn, to which its minimum rate owes a
-        packet."""
+        """Return the queue, of the highest guaranteed level and next in turn, to which its minimum
+        rate owes a packet."""
         for level in self._guaranteed:
             for queue in level:
-                if queue.contending and queue.guarantee is not None and queue.guarantee.free_ns <= now_ns:
+                if (
+                    queue.contending
+                    and queue.guarantee is not None
+                    and queue.guarantee.free_ns <= now_ns
+                ):
                     level.remove(queue)
                     level.append(queue)
                     return queue

@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ValueElement = int | tuple[int, int] | range | None
-"""A condition on one component of a select's key: a value, (value, mask), a range, or None for anything."""
+"""A condition on one component of a select's key: a value, (value, mask), a range, or None for
+anything.
+"""
 
 
 class ValueSet(set[tuple[ValueElement, ...]]):
-    """A set of members, each with one element per component of the select's key. It changes as any set does.
+    """A set of members, each with one element per component of the select's key. It changes as any
+    set does.
 
-    A key is in the set if it matches a member. Members of plain values are found at once; all others are tried one by
-    one.
+    A key is in the set if it matches a member. Members of plain values are found at once; all
+    others are tried one by one.
     """
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or (isinstance(key, tuple) and any(_matches(m, key) for m in self))
+        return super().__contains__(key) or (
+            isinstance(key, tuple) and any(_matches(m, key) for m in self)
+        )
 
     def masked(self, key: tuple[int, ...], masks: tuple[int, ...]) -> bool:
         """Return ``key in self`` with only the bits in ``masks`` compared, of the members too."""
         return any(
-            all(_agrees(element, value, mask) for element, value, mask in zip(member, key, masks, strict=False))
+            all(
+                _agrees(element, value, mask)
+                for element, value, mask in zip(member, key, masks, strict=False)
+            )
             for member in self
             if len(member) == len(key)
         )

@@ -1,6 +1,7 @@
 """Whole runs of committed scenarios.
 
-A run is made once for all tests of a process, so the tests of one scenario form a group, which runs in one process.
+A run is made once for all tests of a process, so the tests of one scenario form a group, which runs
+in one process.
 """
 
 from __future__ import annotations
@@ -28,14 +29,22 @@ WORST = ROOT / "tests" / "scenarios" / "worst"
 
 
 def grouped(name: str, value: object = None, *marks: pytest.MarkDecorator) -> Any:
-    """Return a parameter, `name` itself by default, whose tests run with the others of the scenario `name`."""
-    return pytest.param(name if value is None else value, marks=[pytest.mark.xdist_group(name), *marks])
+    """Return a parameter, `name` itself by default, whose tests run with the others of the scenario
+    `name`.
+    """
+    return pytest.param(
+        name if value is None else value, marks=[pytest.mark.xdist_group(name), *marks]
+    )
 
 
 @cache
 def scenario(name: str) -> Scenario:
     """Return a committed scenario, or a worst case that the tests keep."""
-    file = next(folder / f"{name}.yaml" for folder in (SCENARIOS, WORST) if (folder / f"{name}.yaml").exists())
+    file = next(
+        folder / f"{name}.yaml"
+        for folder in (SCENARIOS, WORST)
+        if (folder / f"{name}.yaml").exists()
+    )
     return load_scenario(file)
 
 
@@ -51,25 +60,38 @@ class Run:
         return self.record(job).iterations[number - 1]
 
     def iteration_times_s(self, job: str) -> list[float]:
-        return [float(i.finish - i.start) for i in self.record(job).iterations if i.finish is not None]
+        return [
+            float(i.finish - i.start) for i in self.record(job).iterations if i.finish is not None
+        ]
 
     def compute_finish_s(self, job: str, number: int = 1) -> float:
         """Return the end of the last compute unit, from the iteration's start."""
         iteration = self.iteration(job, number)
-        return float(max(span.finish for span in iteration.computes.values() if span.finish) - iteration.start)
+        return float(
+            max(span.finish for span in iteration.computes.values() if span.finish)
+            - iteration.start
+        )
 
     def slowdowns(self) -> dict[str, float]:
-        """Return the mean iteration time over the time alone, by job, once a third of the iterations have passed."""
+        """Return the mean iteration time over the time alone, by job, once a third of the
+        iterations have passed.
+        """
         out = {}
         for job in self.scenario.jobs:
             times = self.iteration_times_s(job.name)
             settled = times[len(times) // 3 :]
-            out[job.name] = sum(settled) / len(settled) / float(alone_iteration_s(job, self.scenario.fabric))
+            out[job.name] = (
+                sum(settled) / len(settled) / float(alone_iteration_s(job, self.scenario.fabric))
+            )
         return out
 
 
-def perform(target: Callable[..., PolicyRun], which: Scenario, policy: str, **parameters: str) -> Run:
-    run = target(which, policy, lambda: make_policy(policy, **parameters), lambda _job, _iteration: None)
+def perform(
+    target: Callable[..., PolicyRun], which: Scenario, policy: str, **parameters: str
+) -> Run:
+    run = target(
+        which, policy, lambda: make_policy(policy, **parameters), lambda _job, _iteration: None
+    )
     return Run(which, run)
 
 

@@ -1,4 +1,6 @@
-"""Bad files through the command line: exit status 2 and one line that names file, path and reason."""
+"""Bad files through the command line: exit status 2 and one line that names file, path and
+reason.
+"""
 
 from __future__ import annotations
 
@@ -67,13 +69,17 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "old", "new", "key"), CASES)
-def test_one_line_names_file_path_and_reason(tmp_path: Path, name: str, old: str, new: str, key: str) -> None:
+def test_one_line_names_file_path_and_reason(
+    tmp_path: Path, name: str, old: str, new: str, key: str
+) -> None:
     files = {"fabric.yaml": FABRIC, "job.yaml": JOB, "scenario.yaml": SCENARIO}
     assert files[name].count(old) == 1
     files[name] = files[name].replace(old, new)
     for file, text in files.items():
         (tmp_path / file).write_text(text)
-    result = CliRunner().invoke(app, ["run", str(tmp_path / "scenario.yaml"), "--out", str(tmp_path / "out")])
+    result = CliRunner().invoke(
+        app, ["run", str(tmp_path / "scenario.yaml"), "--out", str(tmp_path / "out")]
+    )
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1

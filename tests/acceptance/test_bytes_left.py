@@ -60,13 +60,19 @@ class ByHand:
             assert flow.ranking.relative is not None
             relative = replace(flow.ranking.relative, unit_s=Fraction(4), head_start=Fraction(0))
             due_s = flow.ranking.offset_s + self._due_s[flow.job]
-            changed = replace(flow.ranking, relative=relative, due=due_s, left_shift=self._left_shift)
+            changed = replace(
+                flow.ranking, relative=relative, due=due_s, left_shift=self._left_shift
+            )
             flows.append(replace(flow, ranking=changed))
         return replace(plan, flows=tuple(flows))
 
 
 def times_s(run: PolicyRun, job: str) -> list[float]:
-    return [float(each.finish - each.start) for each in run.records[job].iterations if each.finish is not None]
+    return [
+        float(each.finish - each.start)
+        for each in run.records[job].iterations
+        if each.finish is not None
+    ]
 
 
 @cache
@@ -85,11 +91,14 @@ def measured(left_shift: int | None, due_of_long_s: int) -> tuple[PolicyRun, Pol
 @pytest.mark.xdist_group("bytes_left")
 @pytest.mark.parametrize(
     ("left_shift", "due_of_long_s"),
-    # A byte counts four microseconds, of which it takes 0.8 on the link. One second is a quarter of the unit.
+    # A byte counts four microseconds, of which it takes 0.8 on the link. One second is a quarter of
+    # the unit.
     [(-2, 0), (None, 1), (-2, 1)],
 )
 def test_packets_agree_with_the_fluid_model(left_shift: int | None, due_of_long_s: int) -> None:
-    """The flow that starts last goes first, because less of it is left or because it is due earlier."""
+    """The flow that starts last goes first, because less of it is left or because it is due
+    earlier.
+    """
     packets, fluid = measured(left_shift, due_of_long_s)
     assert not any(packets.reordered.values())
     for job in ("long", "short"):

@@ -8,8 +8,8 @@ import pytest
 from acceptance.runs import Run, grouped, softswitch
 from reference import job_mix
 
-# The jobs of the independent model. The seeds are the scenario files': with seed 0, the ideal order itself would leave
-# the worst of the four data-parallel jobs slower than fair sharing does.
+# The jobs of the independent model. The seeds are the scenario files': with seed 0, the ideal order
+# itself would leave the worst of the four data-parallel jobs slower than fair sharing does.
 MIXES: dict[str, tuple[job_mix.Kind, int, float]] = {
     "mix_dp4": ("dp", 4, 1.0),
     "mix_dp6": ("dp", 6, 1.2),
@@ -65,6 +65,9 @@ def test_eight_queues_come_near_the_ideal_order(row: str) -> None:
 
 @pytest.mark.long
 def test_shared_link_is_fastest_under_echelon() -> None:
-    means = {policy: mean(softswitch("shared_link", policy)) for policy in ("fifo", "fair", "varys", "echelon")}
+    means = {
+        policy: mean(softswitch("shared_link", policy))
+        for policy in ("fifo", "fair", "varys", "echelon")
+    }
     assert min(means, key=lambda policy: means[policy]) == "echelon"
     assert sum(softswitch("shared_link", "echelon").run.reordered.values()) == 0

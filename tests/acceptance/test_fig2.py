@@ -1,4 +1,6 @@
-"""The worked example of EchelonFlow (HotNets '22, Fig. 2), from packets: published finish times in units of 1 s."""
+"""The worked example of EchelonFlow (HotNets '22, Fig. 2), from packets: published finish times in
+units of 1 s.
+"""
 
 from __future__ import annotations
 
@@ -27,5 +29,7 @@ def test_within_one_percent_softswitch(policy: str) -> None:
     flows = run.iteration("pipeline").flows
     measured = [float(flows[name].finish) for name in FLOWS]
     assert measured == pytest.approx([float(x) for x in FINISH[policy]], rel=0.01)
-    assert run.compute_finish_s("pipeline") == pytest.approx(float(COMPUTE_FINISH[policy]), rel=0.01)
+    assert run.compute_finish_s("pipeline") == pytest.approx(
+        float(COMPUTE_FINISH[policy]), rel=0.01
+    )
     assert run.run.reordered == {"pipeline": 0}

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 from acceptance.runs import grouped, ideal, softswitch
 
-# (stages, micro-batches) -> last compute unit's end under fair sharing, coflow scheduling, EDF. Computed
-# independently of this project's code (exact event-by-event rationals).
+# (stages, micro-batches) -> last compute unit's end under fair sharing, coflow scheduling, EDF.
+# Computed independently of this project's code (exact event-by-event rationals).
 TABLE = {
     (2, 3): (Fraction(17, 2), 10, 8),
     (2, 4): (Fraction(32, 3), 13, 10),
@@ -22,7 +22,9 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(("shape", "policy"), [(s, p) for s in TABLE for p in ("fair", "varys", "echelon")])
+@pytest.mark.parametrize(
+    ("shape", "policy"), [(s, p) for s in TABLE for p in ("fair", "varys", "echelon")]
+)
 def test_by_the_policys_own_rates(shape: tuple[int, int], policy: str) -> None:
     run = ideal("pipeline_{}_{}".format(*shape), policy)
     (job,) = run.scenario.jobs
@@ -40,7 +42,11 @@ FROM_PACKETS = ((2, 3), (3, 4), (4, 4))
 @pytest.mark.parametrize(
     "shape",
     [
-        grouped("pipeline_{}_{}".format(*shape), shape, *[pytest.mark.long] * (shape not in FROM_PACKETS))
+        grouped(
+            "pipeline_{}_{}".format(*shape),
+            shape,
+            *[pytest.mark.long] * (shape not in FROM_PACKETS),
+        )
         for shape in TABLE
     ],
 )

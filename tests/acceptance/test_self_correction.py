@@ -13,7 +13,11 @@ from echelon_lab.scenarios.scenario import Delay
 
 def tardiness(run: Run, job: str) -> list[float]:
     (echelonflow,) = next(j for j in run.scenario.jobs if j.name == job).echelonflows
-    return [float(tardiness_s(echelonflow, i)) for i in run.record(job).iterations if i.finish is not None]
+    return [
+        float(tardiness_s(echelonflow, i))
+        for i in run.record(job).iterations
+        if i.finish is not None
+    ]
 
 
 @pytest.mark.xdist_group("fig2")
@@ -39,7 +43,9 @@ def test_profiled_distances_may_be_wrong_by_a_fifth(name: str, error: Fraction) 
     exact = softswitch(name, "echelon")
     (job,) = exact.scenario.jobs
     wrong = softswitch(name, "echelon", profile_error=error)
-    assert wrong.compute_finish_s(job.name) == pytest.approx(exact.compute_finish_s(job.name), rel=0.05)
+    assert wrong.compute_finish_s(job.name) == pytest.approx(
+        exact.compute_finish_s(job.name), rel=0.05
+    )
 
 
 # Two jobs of which, without memory, the same one waits in every iteration.
@@ -72,8 +78,8 @@ def test_memory_does_not_need_right_profiles(error: Fraction) -> None:
 @pytest.mark.long
 @pytest.mark.xdist_group("dp_pair")
 def test_after_a_late_worker_both_jobs_are_back_within_two_iterations() -> None:
-    """One worker is half an iteration late in the sixth iteration: the two jobs collide again, and are in step again
-    in the eighth.
+    """One worker is half an iteration late in the sixth iteration: the two jobs collide again, and
+    are in step again in the eighth.
     """
     late = (Delay("first", "a1", 6, Fraction(2)),)
     run = softswitch("dp_pair", "echelon", delays=late, iterations=10)

@@ -1,4 +1,6 @@
-"""Varys from packets: senders keep to the rates of the central scheduler, so that it is what its name says."""
+"""Varys from packets: senders keep to the rates of the central scheduler, so that it is what its
+name says.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ policies: [varys]
 
 
 def test_fourteen_flows_at_a_port_have_the_rates_of_varys(tmp_path: Path) -> None:
-    """Iterations of two coflows with more flows than a port has queues are within 2 % of exact arithmetic.
+    """Iterations of two coflows with more flows than a port has queues are within 2 % of exact
+    arithmetic.
 
     While flows shared queues and senders did not know their rates, they took 6 and 13 % longer.
     """

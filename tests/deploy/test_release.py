@@ -38,13 +38,18 @@ def wheel(path: Path, **files: str) -> Path:
 
 
 def test_the_notes_are_the_changelogs_section() -> None:
-    assert release.notes(CHANGELOG, "1.10.0") == "# Echelon 1.10.0, 2026-02-03\n\n### Fixed\n\n- This.\n"
+    assert (
+        release.notes(CHANGELOG, "1.10.0")
+        == "# Echelon 1.10.0, 2026-02-03\n\n### Fixed\n\n- This.\n"
+    )
     assert release.notes(CHANGELOG, "1.1.0") == "# Echelon 1.1.0, 2026-01-02\n\n- Something else.\n"
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.1.0.0", "11100", "2.0.0"])
 def test_a_version_without_a_section_is_refused(version: str) -> None:
-    with pytest.raises(release.ReleaseError, match=re.escape(f'has no section "## {version}, DATE"')):
+    with pytest.raises(
+        release.ReleaseError, match=re.escape(f'has no section "## {version}, DATE"')
+    ):
         release.notes(CHANGELOG, version)
 
 
@@ -59,9 +64,14 @@ def test_packages_of_two_versions_are_refused(tmp_path: Path) -> None:
     for name, version in (("a", "1.0"), ("b", "2.0")):
         place = tmp_path / "wheels" / f"{name}.whl"
         place.parent.mkdir(exist_ok=True)
-        wheel(place, **{f"{name}-{version}.dist-info/METADATA": f"Name: {name}\nVersion: {version}\n"})
+        wheel(
+            place, **{f"{name}-{version}.dist-info/METADATA": f"Name: {name}\nVersion: {version}\n"}
+        )
     done = subprocess.run(
-        [sys.executable, ROOT / "deploy" / "release.py", tmp_path], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / "deploy" / "release.py", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "{'a': '1.0', 'b': '2.0'}: one is expected" in done.stderr
@@ -70,18 +80,29 @@ def test_packages_of_two_versions_are_refused(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_release_is_made() -> None:
     """It takes `.venv` as it is, writes into `out`, and needs an index of packages."""
-    # Without one, Make would clear a `.venv` that is older than pyproject.toml, and could not fill it again.
+    # Without one, Make would clear a `.venv` that is older than pyproject.toml, and could not fill
+    # it again.
     require("a package index")
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        ["make", "release"], cwd=ROOT, env=clean, capture_output=True, text=True, check=False, timeout=1800
+        ["make", "release"],
+        cwd=ROOT,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
     )
     if re.search(r"Could not find a version|Max retries|Network is unrea", done.stderr):
         skip("a package index", NO_INDEX)
     assert done.returncode == 0, done.stderr
     # The published times of the demo, by the installed wheels (README.md).
     times = dict(re.findall(r"^pipeline +(\w+) +([\d.]+)", done.stdout, re.MULTILINE))
-    assert {name: round(float(time), 2) for name, time in times.items()} == {"fair": 8.5, "varys": 10, "echelon": 8}
+    assert {name: round(float(time), 2) for name, time in times.items()} == {
+        "fair": 8.5,
+        "varys": 10,
+        "echelon": 8,
+    }
     out = ROOT / "out" / "release"
     folders = [
         ROOT,
@@ -90,7 +111,11 @@ def test_a_release_is_made() -> None:
         ROOT / "softswitch",
         *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml")),
     ]
-    assert len(list(out.glob("wheels/*.whl"))) == len(list(out.glob("wheels/*.tar.gz"))) == len(folders)
+    assert (
+        len(list(out.glob("wheels/*.whl")))
+        == len(list(out.glob("wheels/*.tar.gz")))
+        == len(folders)
+    )
     assert done.stdout.count("PASSED") == 2 * len(folders)
     for source in out.glob("wheels/*.tar.gz"):
         with tarfile.open(source) as files:

@@ -1,9 +1,9 @@
 """BMv2's `simple_switch_grpc` as a target, fed through gRPC: no interfaces, no root, no waiting.
 
-`--dp-grpc-server-addr` opens the service `p4.bm.DataplaneInterface`. A packet sent with an id comes back, and so does
-every copy of it, with the same id; when the sender ends its half of the stream, BMv2 waits until no packet is left
-inside before it ends its own (`switch_runner.cpp`, `PacketStream`). So a burst ends without any timeout, and each
-output is attributed to its input.
+`--dp-grpc-server-addr` opens the service `p4.bm.DataplaneInterface`. A packet sent with an id comes
+back, and so does every copy of it, with the same id; when the sender ends its half of the stream,
+BMv2 waits until no packet is left inside before it ends its own (`switch_runner.cpp`,
+`PacketStream`). So a burst ends without any timeout, and each output is attributed to its input.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ service Standard {
 def _message_class() -> Any:
     """Return the class of PacketStreamRequest; PacketStreamResponse is the same on the wire."""
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="differential_packet.proto", package="differential", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="differential_packet.proto", package="differential", syntax="proto3"
+    )
     message = file.message_type.add(name="Packet")
     for number, (name, kind) in enumerate(
         (
@@ -84,13 +86,16 @@ class Bmv2Target:
         return self
 
     def __exit__(
-        self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+        self,
+        _type: type[BaseException] | None,
+        _value: BaseException | None,
+        _trace: TracebackType | None,
     ) -> None:
         self.stop()
 
     def install(self, subject: Subject) -> None:
-        """Install the program in a new process: BMv2 keeps the multicast groups of the program before, and forgets that
-        it has them.
+        """Install the program in a new process: BMv2 keeps the multicast groups of the program
+        before, and forgets that it has them.
         """
         self.stop()
         self._running = _Running(subject)
@@ -110,11 +115,13 @@ class Bmv2Target:
         self._switch.registers.bm_register_reset(0, register)
 
     def send(self, packets: Sequence[tuple[int, bytes]], hint: Sent | None) -> Sent:
-        """Send packets; `hint.burst` bounds how many may be inside at once, so that no queue overflows; without it,
-        one.
+        """Send packets; `hint.burst` bounds how many may be inside at once, so that no queue
+        overflows; without it, one.
         """
         if hint is not None and hint.burst > _QUEUE_PACKETS:
-            raise TargetError(f"a packet has {hint.burst} copies in one queue, BMv2's queues do not take so many")
+            raise TargetError(
+                f"a packet has {hint.burst} copies in one queue, BMv2's queues do not take so many"
+            )
         size = 1 if hint is None or self._switch.serial else max(1, _QUEUE_PACKETS // hint.burst)
         outputs: list[Output] = []
         for start in range(0, len(packets), size):
@@ -151,7 +158,12 @@ class _Running:
             "--log-console",
         ]
         command += ["-L", "error", "--", "--grpc-server-addr", f"127.0.0.1:{control}"]
-        command += ["--dp-grpc-server-addr", f"127.0.0.1:{packets}", "--priority-queues", str(PRIORITY_QUEUES)]
+        command += [
+            "--dp-grpc-server-addr",
+            f"127.0.0.1:{packets}",
+            "--priority-queues",
+            str(PRIORITY_QUEUES),
+        ]
         self._process = SwitchProcess(command, [control, packets])
         self._channel = grpc.insecure_channel(f"127.0.0.1:{packets}", options=CHANNEL_OPTIONS)
         self._packets = self._channel.stream_stream(
@@ -189,18 +201,23 @@ class _Running:
         self._process.stop()
 
     def burst(self, start: int, packets: Sequence[tuple[int, bytes]]) -> Iterator[Output]:
-        """Send packets, the first of which has number `start`, and wait until none is inside any more."""
+        """Send packets, the first of which has number `start`, and wait until none is inside any
+        more.
+        """
         first = self._packet_id + 1  # 0 means no id
         self._packet_id += len(packets)
         requests = (
-            _Packet(id=first + i, device_id=DEVICE_ID, port=port, packet=data) for i, (port, data) in enumerate(packets)
+            _Packet(id=first + i, device_id=DEVICE_ID, port=port, packet=data)
+            for i, (port, data) in enumerate(packets)
         )
         with self._process.explained("packets"):
             for response in self._packets(requests, timeout=RPC_SECONDS):
                 yield Output(start + response.id - first, response.port, response.packet)
 
     def _await_packet_service(self) -> None:
-        """Wait until BMv2 serves packets, a moment after it has a program; until then it answers UNAVAILABLE."""
+        """Wait until BMv2 serves packets, a moment after it has a program; until then it answers
+        UNAVAILABLE.
+        """
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:

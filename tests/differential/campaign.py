@@ -17,7 +17,9 @@ PACKETS_PER_CASE = 120
 
 @dataclass(frozen=True)
 class Verdict:
-    """A case, what the other switch made of it (None if it failed at it), and how softswitch differs."""
+    """A case, what the other switch made of it (None if it failed at it), and how softswitch
+    differs.
+    """
 
     case: Case
     theirs: Outcome | None
@@ -39,8 +41,12 @@ def judge(subject: Subject, case: Case, ours: Target, theirs: Target) -> Verdict
     return Verdict(case, other, out, tuple(differences(subject, case, one, other)))
 
 
-def campaign(subject: Subject, seed: int, packet_count: int, ours: Target, theirs: Target) -> Iterator[Verdict]:
-    """Yield the results of cases of `packet_count` packets altogether; the same for the same seed."""
+def campaign(
+    subject: Subject, seed: int, packet_count: int, ours: Target, theirs: Target
+) -> Iterator[Verdict]:
+    """Yield the results of cases of `packet_count` packets altogether; the same for the same
+    seed.
+    """
     number = 0
     while packet_count > 0:
         rng = random.Random(f"{seed} {subject.name} {number}")

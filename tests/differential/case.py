@@ -1,7 +1,8 @@
 """A differential case: what is written to a switch and sent through it, and what came of it.
 
-The file form (`dump`, `parse`) is JSON: each step is `{"write": [p4.v1.Update as text, ...]}` or `{"packets": [[port,
-hexadecimal bytes], ...]}`; a counterexample also has the `outcome` that BMv2 had.
+The file form (`dump`, `parse`) is JSON: each step is `{"write": [p4.v1.Update as text, ...]}` or
+`{"packets": [[port, hexadecimal bytes], ...]}`; a counterexample also has the `outcome` that BMv2
+had.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Case:
 class Output:
     """A packet that left.
 
-    `cause` is the number, in its step, of the packet that it left in consequence of; `queue` is the queue of the port
-    that it passed, None where the switch does not tell.
+    `cause` is the number, in its step, of the packet that it left in consequence of; `queue` is the
+    queue of the port that it passed, None where the switch does not tell.
     """
 
     cause: int
@@ -82,7 +83,9 @@ class Sent:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of each step, and the forwarding state read back at the end as sorted p4.v1.Entity texts."""
+    """The result of each step, and the forwarding state read back at the end as sorted p4.v1.Entity
+    texts.
+    """
 
     results: tuple[Written | Sent, ...]
     state: tuple[str, ...]
@@ -102,7 +105,9 @@ def dump(case: Case, outcome: Outcome, note: str) -> str:
         else:
             steps.append({"packets": [[port, data.hex()] for port, data in step.packets]})
     results: list[Any] = [
-        list(result.codes) if isinstance(result, Written) else [[o.cause, o.port, o.data.hex()] for o in result.outputs]
+        list(result.codes)
+        if isinstance(result, Written)
+        else [[o.cause, o.port, o.data.hex()] for o in result.outputs]
         for result in outcome.results
     ]
     body = {

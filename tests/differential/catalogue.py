@@ -2,16 +2,20 @@
 
 BMv2's release build leaves the following undefined, so that a difference there says nothing:
 
-* an index at or beyond the end of a register, counter or meter array (`primitives.cpp` checks it in debug builds only);
-* fields that nothing assigned since their header became valid: BMv2 reuses packet state and shows an older packet's
-  bits, P4 says that the value is undefined;
-* a variable length of 2**31 bits or more (taken for a negative one), a hash reduced by 2**64 or more (by 0);
-* a failed `assert` (ends the process), a packet resubmitted or recirculated for ever (is forwarded for ever).
+* an index at or beyond the end of a register, counter or meter array (`primitives.cpp` checks it in
+  debug builds only);
+* fields that nothing assigned since their header became valid: BMv2 reuses packet state and shows
+  an older packet's bits, P4 says that the value is undefined;
+* a variable length of 2**31 bits or more (taken for a negative one), a hash reduced by 2**64 or
+  more (by 0);
+* a failed `assert` (ends the process), a packet resubmitted or recirculated for ever (is forwarded
+  for ever).
 
-And these differ by nature: the time stamps and queue depths a program sees, meters once they are configured, `random`.
+And these differ by nature: the time stamps and queue depths a program sees, meters once they are
+configured, `random`.
 
-Our own programs avoid all of that. Programs written for other tests ask for some of it by a field of the packet; such a
-program's `steer` replaces the offending packets by harmless ones.
+Our own programs avoid all of that. Programs written for other tests ask for some of it by a field
+of the packet; such a program's `steer` replaces the offending packets by harmless ones.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ def _as_it_is(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Subject:
-    """A program under test: its compiled form, and `steer`, which maps a packet to one that may be compared.
+    """A program under test: its compiled form, and `steer`, which maps a packet to one that may be
+    compared.
 
     `unwritten` names tables that get no entries, because what they do depends on the time.
     """
@@ -59,14 +64,18 @@ class Subject:
     def loops(self) -> bool:
         """Whether egress sends packets back to a queue (clones) or to ingress (recirculated ones).
 
-        BMv2's ingress and its four egress workers are threads: where such a packet comes among others is chance.
+        BMv2's ingress and its four egress workers are threads: where such a packet comes among
+        others is chance.
         """
         looping = ("recirculate", "clone_egress_pkt_to_egress")
-        return any(call.op in looping for action in self.program.actions.values() for call in action.body)
+        return any(
+            call.op in looping for action in self.program.actions.values() for call in action.body
+        )
 
     @property
     def races(self) -> bool:
-        """Whether a packet's fate may depend on how close behind another it comes; BMv2 then gets one at a time.
+        """Whether a packet's fate may depend on how close behind another it comes; BMv2 then gets
+        one at a time.
 
         So it is where the program loops, and where egress uses registers.
         """
@@ -93,8 +102,8 @@ def _ir(source: bytes, name: str) -> ir.ProgramIR:
 
 
 def _whole(length: int) -> Steer:
-    """Return a steer for programs that read a header without checking its validity: its `length` bytes are always
-    there.
+    """Return a steer for programs that read a header without checking its validity: its `length`
+    bytes are always there.
     """
     return lambda data: data.ljust(length, b"\0")
 
@@ -114,16 +123,21 @@ def _stateful(data: bytes) -> bytes:
 
 
 def _replication(data: bytes) -> bytes:
-    """Return a packet for `replication.p4` without a failing assertion (12) or endless resubmission (13)."""
+    """Return a packet for `replication.p4` without a failing assertion (12) or endless resubmission
+    (13).
+    """
     data = data.ljust(13, b"\0")
     ask = data[0] % 18
     return bytes([1 if ask in (12, 13) else ask]) + data[1:]
 
 
-_TIMED = frozenset({"EchelonIngress.virtual_queue.virtual_queue", "EchelonIngress.by_deadline.period"})
-"""Tables of our program: its virtual queue drains with time, and packets of relative rankings carry an age. (`make ptf`
-compares those on both switches.) What else it makes of the time (slack, gaps) is compared with
-random numbers of 32 bits, microseconds: the two switches' clocks are too close for that to come out differently."""
+_TIMED = frozenset(
+    {"EchelonIngress.virtual_queue.virtual_queue", "EchelonIngress.by_deadline.period"}
+)
+"""Tables of our program: its virtual queue drains with time, and packets of relative rankings carry
+an age. (`make ptf` compares those on both switches.) What else it makes of the time (slack, gaps)
+is compared with random numbers of 32 bits, microseconds: the two switches' clocks are too close for
+that to come out differently."""
 
 _BORROWED: dict[str, Steer] = {
     "arithmetic": _whole(22),
@@ -136,20 +150,37 @@ _BORROWED: dict[str, Steer] = {
 
 def names() -> list[str]:
     """Return the names of all programs, in order."""
-    return sorted([*_BORROWED, "echelon", "everything", *(path.stem for path in (HERE / "programs").glob("*.p4"))])
+    return sorted(
+        [
+            *_BORROWED,
+            "echelon",
+            "everything",
+            *(path.stem for path in (HERE / "programs").glob("*.p4")),
+        ]
+    )
 
 
 @cache
 def subject(name: str) -> Subject:
     """Return the program of that name. Raises KeyError if there is none."""
     if name in _BORROWED:
-        return _load(name, BORROWED / f"{name}.json", HERE / "programs" / f"{name}.p4info.txtpb", _BORROWED[name])
+        return _load(
+            name,
+            BORROWED / f"{name}.json",
+            HERE / "programs" / f"{name}.p4info.txtpb",
+            _BORROWED[name],
+        )
     if name == "everything":
         beside = ROOT / "tests" / "softswitch" / "p4runtime"
-        return _load(name, beside / "everything.json", beside / "everything.p4info.txtpb", _whole(14))
+        return _load(
+            name, beside / "everything.json", beside / "everything.p4info.txtpb", _whole(14)
+        )
     if name == "echelon":
         built = ROOT / "p4src" / "build" / "v1model"
-        return replace(_load(name, built / "echelon.json", built / "echelon.p4info.txtpb", _as_it_is), unwritten=_TIMED)
+        return replace(
+            _load(name, built / "echelon.json", built / "echelon.p4info.txtpb", _as_it_is),
+            unwritten=_TIMED,
+        )
     if name not in names():
         raise KeyError(f"there is no program {name!r} here; programs: {', '.join(names())}")
     own = HERE / "programs" / name
@@ -158,7 +189,8 @@ def subject(name: str) -> Subject:
 
 def _load(name: str, json: Path, p4info: Path, steer: Steer) -> Subject:
     described = text_format.Parse(p4info.read_text(), p4i.P4Info())
-    # BMv2's P4Runtime server refuses a P4Info with a value set, or with a digest of anything but unsigned numbers.
+    # BMv2's P4Runtime server refuses a P4Info with a value set, or with a digest of anything but
+    # unsigned numbers.
     described.ClearField("value_sets")
     described.ClearField("digests")
     return Subject(name, json.read_bytes(), described, steer)

@@ -1,7 +1,9 @@
-"""The command `softswitch` as a target: a process, P4Runtime over gRPC, packets over Unix sockets, in real time.
+"""The command `softswitch` as a target: a process, P4Runtime over gRPC, packets over Unix sockets,
+in real time.
 
-A socket does not say which packet made which: outputs are matched, by port and bytes, with those that the same switch
-in this process makes of the same packets, and that also tells how many to wait for.
+A socket does not say which packet made which: outputs are matched, by port and bytes, with those
+that the same switch in this process makes of the same packets, and that also tells how many to wait
+for.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _EXTRA_SECONDS = 0.005
 
 
 class CommandTarget:
-    """`softswitch` with a port for each of `PORTS`; what it sends to others cannot be seen and is taken for right."""
+    """`softswitch` with a port for each of `PORTS`; what it sends to others cannot be seen and is
+    taken for right.
+    """
 
     def __init__(self) -> None:
         self._twin = DeviceTarget()
@@ -45,7 +49,10 @@ class CommandTarget:
         return self
 
     def __exit__(
-        self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+        self,
+        _type: type[BaseException] | None,
+        _value: BaseException | None,
+        _trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -77,7 +84,9 @@ class CommandTarget:
             self._running.stop()
             self._running = None
 
-    def _burst(self, packets: Sequence[tuple[int, bytes]], awaited: Sequence[Output], last: int) -> Iterator[Output]:
+    def _burst(
+        self, packets: Sequence[tuple[int, bytes]], awaited: Sequence[Output], last: int
+    ) -> Iterator[Output]:
         reachable = [output for output in awaited if output.port in PORTS]
         known: dict[tuple[int, bytes], deque[Output]] = defaultdict(deque)
         for output in reachable:
@@ -95,10 +104,16 @@ class CommandTarget:
 
 
 def _bursts(packets: Sequence[tuple[int, bytes]], most: int) -> Iterator[range]:
-    """Yield the numbers of packets in a row that come in at one port: between ports there is no order."""
+    """Yield the numbers of packets in a row that come in at one port: between ports there is no
+    order.
+    """
     start = 0
     for number in range(1, len(packets) + 1):
-        if number == len(packets) or number - start == most or packets[number][0] != packets[start][0]:
+        if (
+            number == len(packets)
+            or number - start == most
+            or packets[number][0] != packets[start][0]
+        ):
             yield range(start, number)
             start = number
 
@@ -117,7 +132,12 @@ class _Running:
             self._sockets[port] = wire
             self._selector.register(wire, selectors.EVENT_READ, port)
         (control,) = free_ports(1)
-        command = [str(Path(sys.executable).with_name("softswitch")), "--no-p4", "--device-id", str(DEVICE_ID)]
+        command = [
+            str(Path(sys.executable).with_name("softswitch")),
+            "--no-p4",
+            "--device-id",
+            str(DEVICE_ID),
+        ]
         for port in PORTS:
             command += ["-i", f"{port}@unix:{here / f'p{port}'}"]
         command += ["--", "--grpc-server-addr", f"127.0.0.1:{control}", "--priority-queues", "8"]
@@ -135,10 +155,14 @@ class _Running:
         self._directory.cleanup()
 
     def exchange(self, packets: Sequence[tuple[int, bytes]], count: int) -> list[tuple[int, bytes]]:
-        """Send packets; what comes back, once it is `count` packets and no more follow, or none has come for long."""
+        """Send packets; what comes back, once it is `count` packets and no more follow, or none has
+        come for long.
+        """
         for port, data in packets:
             self._sockets[port].send(data)
         received: list[tuple[int, bytes]] = []
-        while events := self._selector.select(_LATE_SECONDS if len(received) < count else _EXTRA_SECONDS):
+        while events := self._selector.select(
+            _LATE_SECONDS if len(received) < count else _EXTRA_SECONDS
+        ):
             received += [(key.data, self._sockets[key.data].recv(1 << 16)) for key, _ in events]
         return received

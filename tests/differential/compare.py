@@ -1,7 +1,8 @@
 """The comparison of two outcomes of a case.
 
-Packets of different queues may leave in any order; packets of one queue may not. BMv2 does not tell the queue, so its
-packets are first matched, by cause, port and bytes, with those of softswitch, which does.
+Packets of different queues may leave in any order; packets of one queue may not. BMv2 does not tell
+the queue, so its packets are first matched, by cause, port and bytes, with those of softswitch,
+which does.
 """
 
 from __future__ import annotations
@@ -15,18 +16,26 @@ from tests.differential.deviations import allowed
 
 
 def differences(subject: Subject, case: Case, ours: Outcome, theirs: Outcome) -> list[str]:
-    """Return one line for each difference between softswitch's outcome and another's; empty if there is none.
+    """Return one line for each difference between softswitch's outcome and another's; empty if
+    there is none.
 
-    The copies of one packet in one queue have an order too, unless the program loops or a group has a port twice.
+    The copies of one packet in one queue have an order too, unless the program loops or a group has
+    a port twice.
     """
-    return list(_differences(case, ours, theirs, strict=not subject.loops and not _replicates_twice(case)))
+    return list(
+        _differences(case, ours, theirs, strict=not subject.loops and not _replicates_twice(case))
+    )
 
 
 def _differences(case: Case, ours: Outcome, theirs: Outcome, strict: bool) -> Iterator[str]:
-    for number, (step, one, other) in enumerate(zip(case.steps, ours.results, theirs.results, strict=True)):
+    for number, (step, one, other) in enumerate(
+        zip(case.steps, ours.results, theirs.results, strict=True)
+    ):
         if isinstance(one, Written) and isinstance(other, Written):
             assert isinstance(step, Write)
-            for update, our_code, their_code in zip(step.updates, one.codes, other.codes, strict=True):
+            for update, our_code, their_code in zip(
+                step.updates, one.codes, other.codes, strict=True
+            ):
                 if our_code != their_code and not allowed(update, our_code, their_code):
                     yield f"step {number}: status {our_code}, not {their_code}, for {text(update)}"
         elif isinstance(one, Sent) and isinstance(other, Sent):
@@ -40,7 +49,9 @@ def _differences(case: Case, ours: Outcome, theirs: Outcome, strict: bool) -> It
 
 
 def _replicates_twice(case: Case) -> bool:
-    """Return whether some group or session sends two copies to one port: which of them goes first is not specified."""
+    """Return whether some group or session sends two copies to one port: which of them goes first
+    is not specified.
+    """
     for step in case.steps:
         for update in step.updates if isinstance(step, Write) else ():
             entry = update.entity.packet_replication_engine_entry
@@ -51,7 +62,9 @@ def _replicates_twice(case: Case) -> bool:
     return False
 
 
-def _packet_differences(step: Packets, ours: Sequence[Output], theirs: Sequence[Output], strict: bool) -> Iterator[str]:
+def _packet_differences(
+    step: Packets, ours: Sequence[Output], theirs: Sequence[Output], strict: bool
+) -> Iterator[str]:
     ours_by_cause, theirs_by_cause = _by_cause(ours), _by_cause(theirs)
     same = True
     for cause in sorted(ours_by_cause.keys() | theirs_by_cause.keys()):
@@ -60,15 +73,20 @@ def _packet_differences(step: Packets, ours: Sequence[Output], theirs: Sequence[
             same = False
             port, data = step.packets[cause]
             yield (
-                f"packet {cause} (port {port}, {data.hex()}): softswitch sends {_shown(one - other)},"
-                f" the other {_shown(other - one)}"
+                f"packet {cause} (port {port}, {data.hex()}): softswitch sends"
+                f" {_shown(one - other)}, the other {_shown(other - one)}"
             )
     if same:
         yield from _order_differences(ours, theirs, strict)
 
 
-def _order_differences(ours: Sequence[Output], theirs: Sequence[Output], strict: bool) -> Iterator[str]:
-    """Compare the order in each queue; both have the same packets. Copies of one packet have an order if `strict`."""
+def _order_differences(
+    ours: Sequence[Output], theirs: Sequence[Output], strict: bool
+) -> Iterator[str]:
+    """Compare the order in each queue; both have the same packets.
+
+    Copies of one packet have an order if `strict`.
+    """
     queues: dict[tuple[int, int, bytes], deque[int | None]] = defaultdict(deque)
     expected: dict[tuple[int, int | None], list[tuple[int, bytes]]] = defaultdict(list)
     for output in ours:
@@ -82,8 +100,8 @@ def _order_differences(ours: Sequence[Output], theirs: Sequence[Output], strict:
         for position, (one, other) in enumerate(zip(sequence, found[port, queue], strict=True)):
             if one != other if strict else one[0] != other[0]:
                 yield (
-                    f"port {port}, queue {queue}: packet {position} is {one[1].hex()} of packet {one[0]},"
-                    f" the other's {other[1].hex()} of packet {other[0]}"
+                    f"port {port}, queue {queue}: packet {position} is {one[1].hex()} of packet"
+                    f" {one[0]}, the other's {other[1].hex()} of packet {other[0]}"
                 )
                 break
 
@@ -96,4 +114,7 @@ def _by_cause(outputs: Sequence[Output]) -> dict[int, Counter[tuple[int, bytes]]
 
 
 def _shown(packets: Counter[tuple[int, bytes]]) -> str:
-    return ", ".join(f"{data.hex()} to port {port}" for port, data in packets.elements()) or "nothing more"
+    return (
+        ", ".join(f"{data.hex()} to port {port}" for port, data in packets.elements())
+        or "nothing more"
+    )

@@ -1,9 +1,10 @@
 """`python -m tests.differential.corpus DIR`: p4c's own v1model programs on both switches.
 
-DIR is `testdata/p4_16_samples` of a p4c checkout (default: `P4C_TESTDATA`). These programs were not written for this:
-many read headers that are not valid or variables that nobody assigned, and there BMv2 shows what an earlier packet left
-(see `catalogue`). So what is printed is a list to look through, not a verdict. Each packet that makes a difference is
-tried again alone, in a BMv2 that has seen none before: what remains then is worth a look.
+DIR is `testdata/p4_16_samples` of a p4c checkout (default: `P4C_TESTDATA`). These programs were not
+written for this: many read headers that are not valid or variables that nobody assigned, and there
+BMv2 shows what an earlier packet left (see `catalogue`). So what is printed is a list to look
+through, not a verdict. Each packet that makes a difference is tried again alone, in a BMv2 that has
+seen none before: what remains then is worth a look.
 """
 
 from __future__ import annotations
@@ -43,7 +44,15 @@ def sources(directory: Path) -> list[Path]:
 def compiled(source: Path, scratch: Path) -> Subject | None:
     """Return the program, or None if p4c-bm2-ss does not compile it."""
     json, p4info = scratch / "p.json", scratch / "p.p4info.txtpb"
-    command = ["p4c-bm2-ss", *_FLAGS, "-o", str(json), "--p4runtime-files", str(p4info), str(source)]
+    command = [
+        "p4c-bm2-ss",
+        *_FLAGS,
+        "-o",
+        str(json),
+        "--p4runtime-files",
+        str(p4info),
+        str(source),
+    ]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         return None
     described = text_format.Parse(p4info.read_text(), p4i.P4Info())
@@ -67,7 +76,9 @@ def alone(subject: Subject, case: Case, ours: Target, theirs: Target) -> Iterato
     for number, step in enumerate(case.steps):
         if not isinstance(step, Packets):
             continue
-        before: tuple[Step, ...] = tuple(s for s in case.steps[:number] if not isinstance(s, Packets))
+        before: tuple[Step, ...] = tuple(
+            s for s in case.steps[:number] if not isinstance(s, Packets)
+        )
         for packet in step.packets:
             single = replace(case, steps=(*before, Packets((packet,))))
             lines = judge(subject, single, ours, theirs).differences
@@ -78,25 +89,38 @@ def alone(subject: Subject, case: Case, ours: Target, theirs: Target) -> Iterato
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.differential.corpus", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.differential.corpus", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("directory", type=Path, nargs="?", default=os.environ.get("P4C_TESTDATA"))
     parser.add_argument("--packets", type=int, default=40, help="per program (default 40)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.directory is None or not installed():
-        print(f"needs {COMMAND}, p4c-bm2-ss and testdata/p4_16_samples of p4c (name it, or set P4C_TESTDATA)")
+        print(
+            f"needs {COMMAND}, p4c-bm2-ss and testdata/p4_16_samples of p4c (name it, or set"
+            " P4C_TESTDATA)"
+        )
         return 2
     counts: Counter[str] = Counter()
     ours = DeviceTarget(wait_ns=20_000)
     with tempfile.TemporaryDirectory() as scratch, Bmv2Target() as theirs:
-        for source in track(sources(options.directory), console=Console(stderr=True), transient=True):
+        for source in track(
+            sources(options.directory), console=Console(stderr=True), transient=True
+        ):
             subject = compiled(source, Path(scratch))
             if subject is None:
                 counts["not compiled"] += 1
                 continue
             our_reason, their_reason = refusal(subject, ours), refusal(subject, theirs)
             if our_reason or their_reason:
-                who = "neither" if our_reason and their_reason else "BMv2 alone" if our_reason else "softswitch alone"
+                who = (
+                    "neither"
+                    if our_reason and their_reason
+                    else "BMv2 alone"
+                    if our_reason
+                    else "softswitch alone"
+                )
                 counts[f"runs on {who}"] += 1
                 if our_reason:
                     print(f"{subject.name}: runs on {who}: {our_reason[:300]}")
@@ -110,7 +134,9 @@ def main() -> int:
     return 0
 
 
-def _report(subject: Subject, verdict: Verdict, ours: Target, theirs: Target, counts: Counter[str]) -> None:
+def _report(
+    subject: Subject, verdict: Verdict, ours: Target, theirs: Target, counts: Counter[str]
+) -> None:
     if not verdict.differences:
         return
     lines = list(alone(subject, verdict.case, ours, theirs))

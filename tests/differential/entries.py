@@ -1,7 +1,9 @@
-"""P4Runtime updates made from a P4Info: valid ones that overlap each other and match packets, and broken ones.
+"""P4Runtime updates made from a P4Info: valid ones that overlap each other and match packets, and
+broken ones.
 
-Left out, because the specification leaves the effect open: two entries of one table that overlap with equal priority;
-and because BMv2 has no answer: classes of service, truncation and weights above 1 (see `deviations`).
+Left out, because the specification leaves the effect open: two entries of one table that overlap
+with equal priority; and because BMv2 has no answer: classes of service, truncation and weights
+above 1 (see `deviations`).
 """
 
 from __future__ import annotations
@@ -41,19 +43,27 @@ class Controller:
 
     def __init__(self, subject: Subject, vocabulary: Vocabulary, rng: random.Random) -> None:
         self._info: P4InfoIndex = index_p4info(subject.p4info)
-        self._tables = [table for table in self._info.tables.values() if table.name not in subject.unwritten]
+        self._tables = [
+            table for table in self._info.tables.values() if table.name not in subject.unwritten
+        ]
         self._vocabulary = vocabulary
         self._rng = rng
         self._entries: list[p4r.TableEntry] = []
-        self._members: dict[int, list[p4r.ActionProfileMember]] = {number: [] for number in self._info.profiles}
-        self._groups: dict[int, list[p4r.ActionProfileGroup]] = {number: [] for number in self._info.profiles}
+        self._members: dict[int, list[p4r.ActionProfileMember]] = {
+            number: [] for number in self._info.profiles
+        }
+        self._groups: dict[int, list[p4r.ActionProfileGroup]] = {
+            number: [] for number in self._info.profiles
+        }
         self._twice_at_a_port = rng.random() < 0.25
         self._priorities = iter(rng.sample(range(1, 1 << 16), 20_000))
 
-    # -- batches -----------------------------------------------------------------------------------------------------
+    # -- batches -----------------------------------------------------------------------------------
 
     def populate(self, per_table: int) -> list[p4r.Update]:
-        """Return a controller's first writes: members, groups, replication, then about `per_table` entries a table."""
+        """Return a controller's first writes: members, groups, replication, then about `per_table`
+        entries a table.
+        """
         updates: list[p4r.Update] = []
         for profile in filter(lambda profile: profile.table_ids, self._info.profiles.values()):
             updates += self._members_and_groups(profile)
@@ -67,12 +77,18 @@ class Controller:
             ):
                 updates.append(self._default(table))
             if _writable(table):
-                count = self._rng.randrange(per_table + 1) if self._rng.random() < 0.8 else 2 * per_table
+                count = (
+                    self._rng.randrange(per_table + 1)
+                    if self._rng.random() < 0.8
+                    else 2 * per_table
+                )
                 updates += [self._insert(table) for _ in range(count)]
         return updates
 
     def churn(self, count: int) -> list[p4r.Update]:
-        """Return changes of the present state: entries modified, deleted, inserted, and counters set."""
+        """Return changes of the present state: entries modified, deleted, inserted, and counters
+        set.
+        """
         updates: list[p4r.Update] = []
         tables = [table for table in self._tables if _writable(table)]
         for _ in range(count):
@@ -86,7 +102,9 @@ class Controller:
                 updates.append(_table_update(_DELETE, entry))
             elif self._entries:
                 entry = self._rng.choice(self._entries)
-                changed = p4r.TableEntry(table_id=entry.table_id, priority=entry.priority, match=entry.match)
+                changed = p4r.TableEntry(
+                    table_id=entry.table_id, priority=entry.priority, match=entry.match
+                )
                 self._act(self._info.tables[entry.table_id], changed)
                 updates.append(_table_update(_MODIFY, changed))
         return updates
@@ -96,9 +114,13 @@ class Controller:
         tables = [table for table in self._tables if _writable(table)]
         if not tables:
             return []
-        return [update for _ in range(count) if (update := self._broken(self._rng.choice(tables))) is not None]
+        return [
+            update
+            for _ in range(count)
+            if (update := self._broken(self._rng.choice(tables))) is not None
+        ]
 
-    # -- table entries -----------------------------------------------------------------------------------------------
+    # -- table entries -----------------------------------------------------------------------------
 
     def _insert(self, table: TableInfo) -> p4r.Update:
         entry = self._entry(table)
@@ -124,7 +146,9 @@ class Controller:
         if field.kind is MatchKind.EXACT:
             match.exact.value = encode(value)
         elif field.kind is MatchKind.LPM:
-            length = rng.choice((width, width, rng.randrange(width + 1), 8 * rng.randrange(width // 8 + 1)))
+            length = rng.choice(
+                (width, width, rng.randrange(width + 1), 8 * rng.randrange(width // 8 + 1))
+            )
             if length == 0:
                 return None
             match.lpm.value = encode(value & (top << (width - length) & top))
@@ -136,7 +160,9 @@ class Controller:
             match.ternary.value = encode(value & mask)
             match.ternary.mask = encode(mask)
         elif field.kind is MatchKind.RANGE:
-            other = rng.choice((value, value + rng.randrange(4), self._vocabulary.key(table, position, width), top))
+            other = rng.choice(
+                (value, value + rng.randrange(4), self._vocabulary.key(table, position, width), top)
+            )
             low, high = sorted((value, min(other, top)))
             if (low, high) == (0, top):
                 return None
@@ -164,7 +190,9 @@ class Controller:
 
     def _action(self, table: TableInfo, wanted: ActionScope) -> p4r.Action:
         choices = [
-            number for number, scope in table.actions.items() if scope in (ActionScope.TABLE_AND_DEFAULT, wanted)
+            number
+            for number, scope in table.actions.items()
+            if scope in (ActionScope.TABLE_AND_DEFAULT, wanted)
         ]
         action = self._info.actions[self._rng.choice(choices)]
         return self._call(action)
@@ -183,7 +211,7 @@ class Controller:
         entry.action.action.CopyFrom(self._action(table, ActionScope.DEFAULT_ONLY))
         return _table_update(_MODIFY, entry)
 
-    # -- other entities ----------------------------------------------------------------------------------------------
+    # -- other entities ----------------------------------------------------------------------------
 
     def _members_and_groups(self, profile: ProfileInfo) -> Iterator[p4r.Update]:
         table = self._info.tables[profile.table_ids[0]]
@@ -196,7 +224,9 @@ class Controller:
         if not profile.with_selector:
             return
         for number in range(1, 4):
-            group = p4r.ActionProfileGroup(action_profile_id=profile.id, group_id=number, max_size=len(members))
+            group = p4r.ActionProfileGroup(
+                action_profile_id=profile.id, group_id=number, max_size=len(members)
+            )
             chosen = self._rng.sample(members, self._rng.randrange(1, len(members) + 1))
             for member in sorted(chosen, key=lambda member: member.member_id):
                 group.members.add(member_id=member.member_id, weight=1)
@@ -206,12 +236,18 @@ class Controller:
     def _replication(self) -> Iterator[p4r.Update]:
         for number in GROUPS:
             if self._rng.random() < 0.6:
-                group = p4r.MulticastGroupEntry(multicast_group_id=number, replicas=self._replicas(4))
-                yield _replication_update(p4r.PacketReplicationEngineEntry(multicast_group_entry=group))
+                group = p4r.MulticastGroupEntry(
+                    multicast_group_id=number, replicas=self._replicas(4)
+                )
+                yield _replication_update(
+                    p4r.PacketReplicationEngineEntry(multicast_group_entry=group)
+                )
         for number in SESSIONS:
             if self._rng.random() < 0.7:
                 session = p4r.CloneSessionEntry(session_id=number, replicas=self._replicas(2))
-                yield _replication_update(p4r.PacketReplicationEngineEntry(clone_session_entry=session))
+                yield _replication_update(
+                    p4r.PacketReplicationEngineEntry(clone_session_entry=session)
+                )
 
     def _replicas(self, most: int) -> list[p4r.Replica]:
         count = self._rng.randrange(1, most + 1)
@@ -230,11 +266,13 @@ class Controller:
         entry.data.byte_count = self._rng.randrange(1 << 40)
         return p4r.Update(type=_MODIFY, entity=p4r.Entity(counter_entry=entry))
 
-    # -- broken updates ----------------------------------------------------------------------------------------------
+    # -- broken updates ----------------------------------------------------------------------------
 
     def _broken(self, table: TableInfo) -> p4r.Update | None:
         entry = self._entry(table)
-        if any(known.table_id == table.id and known.match == entry.match for known in self._entries):
+        if any(
+            known.table_id == table.id and known.match == entry.match for known in self._entries
+        ):
             return None  # wrong in two ways: which is reported is nobody's business
         return self._rng.choice(_BREAKERS)(self, table, entry)
 
@@ -249,7 +287,9 @@ class Controller:
         return _table_update(_INSERT, entry)
 
     def foreign_action(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
-        foreign = [action for number, action in self._info.actions.items() if number not in table.actions]
+        foreign = [
+            action for number, action in self._info.actions.items() if number not in table.actions
+        ]
         if table.profile_id or not foreign:
             return None
         entry.action.action.CopyFrom(self._call(self._rng.choice(foreign)))
@@ -270,7 +310,9 @@ class Controller:
             return None
         param = entry.action.action.params[0]
         width = next(
-            p.width for p in self._info.actions[entry.action.action.action_id].params if p.id == param.param_id
+            p.width
+            for p in self._info.actions[entry.action.action.action_id].params
+            if p.id == param.param_id
         )
         param.value = encode(1 << width)
         return _table_update(_INSERT, entry)
@@ -304,10 +346,15 @@ class Controller:
         return None
 
     def loose_bits(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
-        """Return an update with a value that has bits set where its mask or prefix does not care."""
+        """Return an update with a value that has bits set where its mask or prefix does not
+        care.
+        """
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.TERNARY:
-                match.ternary.value, match.ternary.mask = encode(3 & ((1 << field.width) - 1)), encode(2)
+                match.ternary.value, match.ternary.mask = (
+                    encode(3 & ((1 << field.width) - 1)),
+                    encode(2),
+                )
                 return _table_update(_INSERT, entry) if field.width > 1 else None
             if field.kind is MatchKind.LPM:
                 match.lpm.value, match.lpm.prefix_len = encode(1), field.width - 1
@@ -421,7 +468,9 @@ def _writable(table: TableInfo) -> bool:
     return bool(table.fields) and not table.is_const and _takes(table, ActionScope.TABLE_ONLY)
 
 
-def _with_fields(table: TableInfo, entry: p4r.TableEntry) -> Iterator[tuple[p4r.FieldMatch, MatchInfo]]:
+def _with_fields(
+    table: TableInfo, entry: p4r.TableEntry
+) -> Iterator[tuple[p4r.FieldMatch, MatchInfo]]:
     fields = {field.id: field for field in table.fields}
     return ((match, fields[match.field_id]) for match in entry.match)
 

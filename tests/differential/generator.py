@@ -15,8 +15,8 @@ ENTRIES_PER_TABLE = 12
 
 
 def make(subject: Subject, rng: random.Random, packet_count: int) -> Case:
-    """Return a case of entries, packets, broken updates, changes of the entries, packets: half of `packet_count` each
-    time.
+    """Return a case of entries, packets, broken updates, changes of the entries, packets: half of
+    `packet_count` each time.
     """
     program = subject.program
     vocabulary = Vocabulary(program, rng)
@@ -38,4 +38,6 @@ def make(subject: Subject, rng: random.Random, packet_count: int) -> Case:
         Write(tuple(controller.broken(8) + controller.churn(12))),
         traffic(packet_count - packet_count // 2),
     ]
-    return Case(subject.name, tuple(step for step in steps if not isinstance(step, Write) or step.updates))
+    return Case(
+        subject.name, tuple(step for step in steps if not isinstance(step, Write) or step.updates)
+    )

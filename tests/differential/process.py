@@ -35,8 +35,8 @@ def free_ports(count: int) -> list[int]:
 
 
 class SwitchProcess:
-    """A switch that runs `command` until `stop`; it is ready once it accepts connections at all of `ports` (of
-    127.0.0.1).
+    """A switch that runs `command` until `stop`; it is ready once it accepts connections at all of
+    `ports` (of 127.0.0.1).
 
     Raises TargetError, with the end of what the command printed, if that does not come to be.
     """
@@ -59,11 +59,16 @@ class SwitchProcess:
         self._log.close()
 
     def failure(self, what: str, error: Any) -> TargetError:
-        """Return the error to raise when `what` failed with an RpcError, with the end of the process's output."""
+        """Return the error to raise when `what` failed with an RpcError, with the end of the
+        process's output.
+        """
         died = ""
         with contextlib.suppress(subprocess.TimeoutExpired):
             died = f"; it ended with status {self._process.wait(0.5)}"
-        return TargetError(f"{self.name}: {what}: {error.code().name}: {error.details()}{died}; log: {self._tail()}")
+        return TargetError(
+            f"{self.name}: {what}: {error.code().name}: {error.details()}{died}; log:"
+            f" {self._tail()}"
+        )
 
     @contextlib.contextmanager
     def explained(self, what: str) -> Iterator[None]:
@@ -78,7 +83,10 @@ class SwitchProcess:
         while True:
             with socket.socket() as probe:
                 # A probe may be given the port itself, and then reaches itself.
-                if probe.connect_ex(("127.0.0.1", port)) == 0 and probe.getsockname() != probe.getpeername():
+                if (
+                    probe.connect_ex(("127.0.0.1", port)) == 0
+                    and probe.getsockname() != probe.getpeername()
+                ):
                     return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise TargetError(f"{self.name} does not start: {self._tail()}")
@@ -90,7 +98,10 @@ class SwitchProcess:
 
 
 class Connection:
-    """P4Runtime to a process, as the primary of device 1. Raises TargetError where the server fails."""
+    """P4Runtime to a process, as the primary of device 1.
+
+    Raises TargetError where the server fails.
+    """
 
     def __init__(self, process: SwitchProcess, port: int) -> None:
         self._process = process
@@ -103,8 +114,12 @@ class Connection:
         with process.explained("arbitration"):
             answer = next(responses)
         if answer.arbitration.status.code:
-            raise TargetError(f"{process.name} does not make us primary: {answer.arbitration.status.message}")
-        threading.Thread(target=_drain, args=(responses,), name="differential-stream", daemon=True).start()
+            raise TargetError(
+                f"{process.name} does not make us primary: {answer.arbitration.status.message}"
+            )
+        threading.Thread(
+            target=_drain, args=(responses,), name="differential-stream", daemon=True
+        ).start()
 
     def close(self) -> None:
         self._requests.put(None)
@@ -116,7 +131,9 @@ class Connection:
             device_id=DEVICE_ID,
             election_id=U128.encode(1),
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-            config=p4r.ForwardingPipelineConfig(p4info=subject.p4info, p4_device_config=subject.json),
+            config=p4r.ForwardingPipelineConfig(
+                p4info=subject.p4info, p4_device_config=subject.json
+            ),
         )
         with self._process.explained(f"does not take {subject.name}"):
             self._stub.SetForwardingPipelineConfig(request, timeout=RPC_SECONDS)

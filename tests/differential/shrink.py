@@ -1,4 +1,6 @@
-"""Makes a failing case small: fewer steps, packets, updates and bytes, as long as it still fails."""
+"""Makes a failing case small: fewer steps, packets, updates and bytes, as long as it still
+fails.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ _T = TypeVar("_T")
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], budget: int = 400) -> Case:
-    """Return a smaller case for which `fails` holds, as it does for `case`. Calls `fails` `budget` times at most."""
+    """Return a smaller case for which `fails` holds, as it does for `case`.
+
+    Calls `fails` `budget` times at most.
+    """
     progress = True
     while progress and budget > 0:
         progress = False

@@ -1,4 +1,6 @@
-"""softswitch as a target, by two ways through it: its pipelines called one after the other, and a virtual fabric."""
+"""softswitch as a target, by two ways through it: its pipelines called one after the other, and a
+virtual fabric.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _STEP_NS = 1_000_000
 
 
 class DeviceTarget:
-    """P4Runtime to a `Device` without a socket, packets to the pipelines of its switch, one packet at a time.
+    """P4Runtime to a `Device` without a socket, packets to the pipelines of its switch, one packet
+    at a time.
 
     `wait_ns` passes between a packet's enqueueing and its dequeueing.
     """
@@ -59,10 +62,16 @@ class DeviceTarget:
             try:
                 burst = max(burst, self._process(cause, port, data, outputs))
             except Exception as error:
-                # No packet may make the switch raise: report it as what this switch did, with the packet.
+                # No packet may make the switch raise: report it as what this switch did, with the
+                # packet.
                 place = traceback.extract_tb(error.__traceback__)[-1]
-                reason = f"{type(error).__name__}: {error} in {place.name}, {place.filename}:{place.lineno}"
-                raise TargetError(f"softswitch: port {port}, packet {data.hex()}: {reason}") from error
+                reason = (
+                    f"{type(error).__name__}: {error} in {place.name},"
+                    f" {place.filename}:{place.lineno}"
+                )
+                raise TargetError(
+                    f"softswitch: port {port}, packet {data.hex()}: {reason}"
+                ) from error
         return Sent(tuple(outputs), burst)
 
     @property
@@ -85,12 +94,16 @@ class DeviceTarget:
             for queued in waiting:
                 for departure in switch.egress(queued, now_ns, now_ns + self._wait_ns, 0, 0):
                     if departure.packet is not None:
-                        outputs.append(Output(cause, departure.port, departure.packet, queued.queue))
+                        outputs.append(
+                            Output(cause, departure.port, departure.packet, queued.queue)
+                        )
                     following += departure.requeue
             waiting = following
             if not waiting:
                 return max(queued_at.values(), default=1)
-        raise TargetError(f"packet {cause} goes round and round: the program must not loop for ever")
+        raise TargetError(
+            f"packet {cause} goes round and round: the program must not loop for ever"
+        )
 
 
 class FabricTarget(DeviceTarget):

@@ -12,14 +12,19 @@ from tests.differential.catalogue import Subject
 
 
 class TargetError(Exception):
-    """The switch does not answer or refuses what every switch must accept; the text says which and why."""
+    """The switch does not answer or refuses what every switch must accept; the text says which and
+    why.
+    """
 
 
 class Target(Protocol):
     """A switch under test, driven by P4Runtime messages and packets."""
 
     def install(self, subject: Subject) -> None:
-        """Put a program on the switch, with nothing written and all state as the program says. Raises TargetError."""
+        """Put a program on the switch, with nothing written and all state as the program says.
+
+        Raises TargetError.
+        """
 
     def write(self, updates: Sequence[p4r.Update]) -> list[int]:
         """Apply a batch with CONTINUE_ON_ERROR; one status code per update."""
@@ -28,14 +33,21 @@ class Target(Protocol):
         """Return the entities that the queries select."""
 
     def send(self, packets: Sequence[tuple[int, bytes]], hint: Sent | None) -> Sent:
-        """Process packets in order until nothing is left inside. `hint` is what another switch made of them."""
+        """Process packets in order until nothing is left inside.
+
+        `hint` is what another switch made of them.
+        """
 
 
 def run(target: Target, subject: Subject, case: Case, hint: Outcome | None = None) -> Outcome:
-    """Run a case on a freshly installed program; `hint` is the outcome of another switch. Raises TargetError."""
+    """Run a case on a freshly installed program; `hint` is the outcome of another switch.
+
+    Raises TargetError.
+    """
     target.install(subject)
     results = tuple(
-        _perform(target, step, None if hint is None else hint.results[number]) for number, step in enumerate(case.steps)
+        _perform(target, step, None if hint is None else hint.results[number])
+        for number, step in enumerate(case.steps)
     )
     canonical = _Canonical(subject.p4info)
     entities = target.read(list(_queries(subject.p4info)))
@@ -50,13 +62,19 @@ def _perform(target: Target, step: Step, hint: Written | Sent | None) -> Written
 
 
 def _queries(p4info: p4i.P4Info) -> Iterator[p4r.Entity]:
-    """Yield queries for all that both switches can read: BMv2 wants an id in each, and has no queries for registers."""
+    """Yield queries for all that both switches can read: BMv2 wants an id in each, and has no
+    queries for registers.
+    """
     for table in p4info.tables:
         number = table.preamble.id
         yield p4r.Entity(table_entry=p4r.TableEntry(table_id=number))
         direct = {resource.preamble.id for resource in p4info.direct_counters}
         if direct & set(table.direct_resource_ids):
-            yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=p4r.TableEntry(table_id=number)))
+            yield p4r.Entity(
+                direct_counter_entry=p4r.DirectCounterEntry(
+                    table_entry=p4r.TableEntry(table_id=number)
+                )
+            )
     for counter in p4info.counters:
         yield p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=counter.preamble.id))
     for profile in p4info.action_profiles:
@@ -67,17 +85,24 @@ def _queries(p4info: p4i.P4Info) -> Iterator[p4r.Entity]:
 
 
 class _Canonical:
-    """Entities as text, without what P4Runtime leaves open: the order of repeated fields, and what `deviations` names.
+    """Entities as text, without what P4Runtime leaves open: the order of repeated fields, and what
+    `deviations` names.
 
-    That is: priority and `is_const` of constant entries, ranges over all values, and the bytes of a counter of packets
-    or the other way round.
+    That is: priority and `is_const` of constant entries, ranges over all values, and the bytes of a
+    counter of packets or the other way round.
     """
 
     def __init__(self, p4info: p4i.P4Info) -> None:
         self._const = {table.preamble.id for table in p4info.tables if table.is_const_table}
         self._units = {counter.preamble.id: counter.spec.unit for counter in p4info.counters}
-        self._direct_units = {counter.direct_table_id: counter.spec.unit for counter in p4info.direct_counters}
-        self._widths = {(t.preamble.id, match.id): match.bitwidth for t in p4info.tables for match in t.match_fields}
+        self._direct_units = {
+            counter.direct_table_id: counter.spec.unit for counter in p4info.direct_counters
+        }
+        self._widths = {
+            (t.preamble.id, match.id): match.bitwidth
+            for t in p4info.tables
+            for match in t.match_fields
+        }
 
     def text(self, entity: p4r.Entity) -> str:
         """Return the text, empty for a counter that is 0."""
@@ -107,7 +132,9 @@ class _Canonical:
         for position in reversed(range(len(entry.match))):
             match = entry.match[position]
             width = self._widths[entry.table_id, match.field_id]
-            if match.HasField("range") and (1 << width) - 1 == _number(match.range.high) - _number(match.range.low):
+            if match.HasField("range") and (1 << width) - 1 == _number(match.range.high) - _number(
+                match.range.low
+            ):
                 del entry.match[position]
         _sort(entry.match, lambda match: match.field_id)
 

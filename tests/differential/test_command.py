@@ -1,4 +1,6 @@
-"""The command `softswitch` itself, in real time with Unix sockets for ports, against what BMv2 does."""
+"""The command `softswitch` itself, in real time with Unix sockets for ports, against what BMv2
+does.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,8 @@ def test_counterexample(path: Path, command: CommandTarget) -> None:
 def test_no_difference(name: str, command: CommandTarget) -> None:
     with Bmv2Target() as bmv2:
         found = [
-            line for verdict in campaign(subject(name), SEED, PACKETS, command, bmv2) for line in verdict.differences
+            line
+            for verdict in campaign(subject(name), SEED, PACKETS, command, bmv2)
+            for line in verdict.differences
         ]
     assert found == []

@@ -1,4 +1,6 @@
-"""Cases in which softswitch once differed from BMv2, or nearly did, replayed against what BMv2 did."""
+"""Cases in which softswitch once differed from BMv2, or nearly did, replayed against what BMv2
+did.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The harness itself, without BMv2: that cases are what they should be, and that no difference escapes it."""
+"""The harness itself, without BMv2: that cases are what they should be, and that no difference
+escapes it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from finsy.proto import p4r
 from softswitch import Switch, load_program
 from softswitch.rpc.status import Code
 from tests.differential.campaign import campaign, judge
-from tests.differential.case import Case, Outcome, Output, Packets, Sent, Write, Written, dump, parse
+from tests.differential.case import (
+    Case,
+    Outcome,
+    Output,
+    Packets,
+    Sent,
+    Write,
+    Written,
+    dump,
+    parse,
+)
 from tests.differential.catalogue import HERE, names, subject
 from tests.differential.compare import differences
 from tests.differential.generator import make
@@ -62,7 +74,12 @@ def test_cases_reach_something(name: str) -> None:
     outcome = outcome_of(name)
     assert any(isinstance(result, Sent) and result.outputs for result in outcome.results)
     if subject(name).p4info.tables:
-        codes = Counter(code for result in outcome.results if isinstance(result, Written) for code in result.codes)
+        codes = Counter(
+            code
+            for result in outcome.results
+            if isinstance(result, Written)
+            for code in result.codes
+        )
         assert codes[Code.OK] >= 5
         assert codes.total() > codes[Code.OK]
 
@@ -85,10 +102,12 @@ def test_a_counterexample_survives_its_file() -> None:
     assert differences(subject("everything"), case, outcome, theirs) == []
 
 
-# -- what a faulty switch does must show -------------------------------------------------------------------------------
+# -- what a faulty switch does must show -----------------------------------------------------------
 
 
-def _change_outputs(change: Callable[[list[Output]], Sequence[Output]]) -> Callable[[Outcome], Outcome]:
+def _change_outputs(
+    change: Callable[[list[Output]], Sequence[Output]],
+) -> Callable[[Outcome], Outcome]:
     def changed(outcome: Outcome) -> Outcome:
         results = list(outcome.results)
         for number, result in enumerate(results):
@@ -132,15 +151,21 @@ def _overtake(outputs: list[Output]) -> Sequence[Output]:
 
 @pytest.mark.parametrize("fault", [_lose, _double, _flip, _misroute, _overtake])
 @pytest.mark.parametrize("name", ["matching", "stacks", "copies"])
-def test_a_fault_in_the_packets_shows(name: str, fault: Callable[[list[Output]], Sequence[Output]]) -> None:
+def test_a_fault_in_the_packets_shows(
+    name: str, fault: Callable[[list[Output]], Sequence[Output]]
+) -> None:
     case, outcome = case_of(name), outcome_of(name)
     assert differences(subject(name), case, outcome, _change_outputs(list)(outcome)) == []
-    if not (name == "copies" and fault is _overtake):  # there, copies of one packet may come in any order
+    if not (
+        name == "copies" and fault is _overtake
+    ):  # there, copies of one packet may come in any order
         assert differences(subject(name), case, outcome, _change_outputs(fault)(outcome))
 
 
 def test_another_order_of_queues_does_not_count() -> None:
-    """Two packets of different queues of a port may leave in either order; those of one queue may not."""
+    """Two packets of different queues of a port may leave in either order; those of one queue may
+    not.
+    """
     one, other = Output(0, 1, b"\x01", 3), Output(1, 1, b"\x02", 5)
     case = Case("matching", (Packets(((0, b"a"), (0, b"b"))),))
     reverse = Outcome((Sent((replace(other, queue=None), replace(one, queue=None))),), ())
@@ -150,12 +175,19 @@ def test_another_order_of_queues_does_not_count() -> None:
 
 
 def test_a_fault_in_a_status_shows() -> None:
-    update = p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=p4r.TableEntry(table_id=1)))
+    update = p4r.Update(
+        type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=p4r.TableEntry(table_id=1))
+    )
     case = Case("matching", (Write((update,)),))
 
     def lines(ours: Code, theirs: Code) -> int:
         return len(
-            differences(subject("matching"), case, Outcome((Written((ours,)),), ()), Outcome((Written((theirs,)),), ()))
+            differences(
+                subject("matching"),
+                case,
+                Outcome((Written((ours,)),), ()),
+                Outcome((Written((theirs,)),), ()),
+            )
         )
 
     assert lines(Code.OK, Code.OK) == 0
@@ -174,7 +206,7 @@ def test_a_fault_in_the_state_shows() -> None:
     assert len(differences(subject("memory"), case, less, outcome)) == 1
 
 
-# -- shrinking ---------------------------------------------------------------------------------------------------------
+# -- shrinking -------------------------------------------------------------------------------------
 
 
 class _Blind(DeviceTarget):
@@ -183,7 +215,8 @@ class _Blind(DeviceTarget):
     def send(self, packets: Sequence[tuple[int, bytes]], hint: Sent | None) -> Sent:
         sent = super().send(packets, hint)
         wrong = tuple(
-            replace(output, data=output.data + b"!") if len(output.data) > 40 else output for output in sent.outputs
+            replace(output, data=output.data + b"!") if len(output.data) > 40 else output
+            for output in sent.outputs
         )
         return replace(sent, outputs=wrong)
 
@@ -202,7 +235,7 @@ def test_shrinking_leaves_one_packet() -> None:
     assert not fails(Case(small.program, ()))
 
 
-# -- artefacts ---------------------------------------------------------------------------------------------------------
+# -- artefacts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.p4c
@@ -211,7 +244,18 @@ def test_shrinking_leaves_one_packet() -> None:
 def test_compiled_output_is_of_these_sources(source: Path, tmp_path: Path) -> None:
     json, p4info = tmp_path / "out.json", tmp_path / "out.p4info.txtpb"
     subprocess.run(
-        ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", json, "--p4runtime-files", p4info, source.name],
+        [
+            "p4c-bm2-ss",
+            "--std",
+            "p4-16",
+            "--arch",
+            "v1model",
+            "-o",
+            json,
+            "--p4runtime-files",
+            p4info,
+            source.name,
+        ],
         cwd=PROGRAMS,
         check=True,
         capture_output=True,
@@ -237,5 +281,9 @@ def test_p4infos_are_of_the_borrowed_programs(tmp_path: Path) -> None:
                 "-o",
                 tmp_path / "out.json",
             ]
-            subprocess.run([*command, "--p4runtime-files", made, source], check=True, capture_output=True)
-            assert made.read_text() == p4info.read_text(), f"{source} changed: compile {p4info.name} anew"
+            subprocess.run(
+                [*command, "--p4runtime-files", made, source], check=True, capture_output=True
+            )
+            assert made.read_text() == p4info.read_text(), (
+                f"{source} changed: compile {p4info.name} anew"
+            )

@@ -1,4 +1,6 @@
-"""Values worth trying: a few per field, shared by entries and packets, so that packets hit entries."""
+"""Values worth trying: a few per field, shared by entries and packets, so that packets hit
+entries.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ PORTS = range(8)
 
 
 class Vocabulary:
-    """Values for the fields of `program`: constants that it compares a field with, and their neighbours, else random.
+    """Values for the fields of `program`: constants that it compares a field with, and their
+    neighbours, else random.
 
     A field that is a table's key has a handful of values; every other draw is of these.
     """
@@ -31,7 +34,10 @@ class Vocabulary:
         self._origin: dict[_Field, _Field] = dict(_copied(program))
         self._keys: dict[tuple[str, int], _Field] = {}
         for field, value, equal in _compared(program):
-            self._known[self._source(field)] += [value] * (4 if equal else 1) + [value + 1, max(0, value - 1)]
+            self._known[self._source(field)] += [value] * (4 if equal else 1) + [
+                value + 1,
+                max(0, value - 1),
+            ]
         for pipeline in (program.ingress, program.egress):
             for node in pipeline.nodes.values():
                 if isinstance(node, ir.TableSpec):
@@ -53,7 +59,9 @@ class Vocabulary:
         return self.any(width)
 
     def any(self, width: int) -> int:
-        """Return any value of `width` bits; extremes and small numbers come up more often than evenly."""
+        """Return any value of `width` bits; extremes and small numbers come up more often than
+        evenly.
+        """
         if width == 0:
             return 0
         top = (1 << width) - 1
@@ -79,7 +87,9 @@ class Vocabulary:
                 field = self._source((_plain(key.value.header), key.value.field))
                 self._keys[table.name, position] = field
                 ports = field[0] == "standard_metadata" and field[1] in _PORT_FIELDS
-                self._known[field] += PORTS if ports else [self.any(key.width) for _ in range(_PER_FIELD)]
+                self._known[field] += (
+                    PORTS if ports else [self.any(key.width) for _ in range(_PER_FIELD)]
+                )
 
 
 def _plain(header: str) -> str:
@@ -89,7 +99,9 @@ def _plain(header: str) -> str:
 
 def _compared(program: ir.ProgramIR) -> Iterator[tuple[_Field, int, bool]]:
     """Yield (field, constant, whether for equality) for every comparison that has both below it."""
-    seeds: list[object] = [node for p in (program.ingress, program.egress) for node in p.nodes.values()]
+    seeds: list[object] = [
+        node for p in (program.ingress, program.egress) for node in p.nodes.values()
+    ]
     seeds += program.actions.values()
     for operation in _operations(seeds):
         constants = [node.value for node in _leaves(operation) if isinstance(node, ir.Const)]
@@ -100,7 +112,9 @@ def _compared(program: ir.ProgramIR) -> Iterator[tuple[_Field, int, bool]]:
 
 
 def _copied(program: ir.ProgramIR) -> Iterator[tuple[_Field, _Field]]:
-    """Yield (copy, original) for every assignment of one field to another, in the parser and in actions."""
+    """Yield (copy, original) for every assignment of one field to another, in the parser and in
+    actions.
+    """
     for state in program.parser.states.values():
         for op in state.ops:
             if isinstance(op, ir.Assign):
@@ -121,7 +135,10 @@ def _copy(program: ir.ProgramIR, target: object, value: object) -> Iterator[tupl
             stack, number = last_field(source) or ("", 0)
             if stack not in program.stacks:
                 return
-            origin = stack, program.headers[program.stacks[stack].headers[0]].type.fields[number].name
+            origin = (
+                stack,
+                program.headers[program.stacks[stack].headers[0]].type.fields[number].name,
+            )
         if origin != (_plain(target.header), target.field):
             yield (_plain(target.header), target.field), origin
 
@@ -142,10 +159,18 @@ def _leaves(node: object) -> Iterator[object]:
 
 
 def last_field(node: object) -> tuple[str, int] | None:
-    """Return the stack and the field's number if an expression is a field of the element extracted last."""
+    """Return the stack and the field's number if an expression is a field of the element extracted
+    last.
+    """
     match node:
-        case ir.Op("access_field", ir.Op("dereference_stack", ir.StackRef(stack), index), ir.Const(number)):
-            return (stack, number) if index == ir.Op("last_stack_index", None, ir.StackRef(stack)) else None
+        case ir.Op(
+            "access_field", ir.Op("dereference_stack", ir.StackRef(stack), index), ir.Const(number)
+        ):
+            return (
+                (stack, number)
+                if index == ir.Op("last_stack_index", None, ir.StackRef(stack))
+                else None
+            )
     return None
 
 

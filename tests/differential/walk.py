@@ -1,8 +1,9 @@
-"""Packets made by walking a program's parser: random ways through its states, random values of its fields.
+"""Packets made by walking a program's parser: random ways through its states, random values of its
+fields.
 
-At each state the headers that it extracts are appended; then one arm of the select is chosen and the bits that its key
-looks at are set to match. What the walk cannot know (metadata, a computed key) is left to chance: such a packet may go
-another way than intended, which does no harm.
+At each state the headers that it extracts are appended; then one arm of the select is chosen and
+the bits that its key looks at are set to match. What the walk cannot know (metadata, a computed
+key) is left to chance: such a packet may go another way than intended, which does no harm.
 """
 
 from __future__ import annotations
@@ -80,20 +81,29 @@ class _Walk:
         if self._rng.random() < 0.8:
             for checksum in self._program.checksums:
                 self._sum_up(checksum)
-        self._bits.append(self._rng.getrandbits(64 * 8), 8 * self._rng.choice((0, 0, 1, 3, 8, 20, 64)))
+        self._bits.append(
+            self._rng.getrandbits(64 * 8), 8 * self._rng.choice((0, 0, 1, 3, 8, 20, 64))
+        )
         return self._bits.bytes()
 
     def _sum_up(self, checksum: ir.ChecksumSpec) -> None:
         """Make a verified checksum right, if it is one's complement over fields of the packet."""
         calculation = self._program.calculations[checksum.calculation]
         target = self._offsets.get((checksum.target.header, checksum.target.field))
-        if not checksum.verify or calculation.algorithm not in ("csum16", "cksum16") or target is None:
+        if (
+            not checksum.verify
+            or calculation.algorithm not in ("csum16", "cksum16")
+            or target is None
+        ):
             return
         value = width = 0
         for item in calculation.inputs:
             if isinstance(item.value, ir.Const):
                 part, bits = item.value.value, item.width
-            elif isinstance(item.value, ir.FieldRef) and (item.value.header, item.value.field) in self._offsets:
+            elif (
+                isinstance(item.value, ir.FieldRef)
+                and (item.value.header, item.value.field) in self._offsets
+            ):
                 bits = self._widths[item.value.header, item.value.field]
                 part = self._bits.read(self._offsets[item.value.header, item.value.field], bits)
             else:
@@ -135,7 +145,9 @@ class _Walk:
             if field.varbit:
                 width = length_bits if length_bits is not None else 8 * self._rng.randrange(5)
                 width = min(width, 8 * (header.type.max_length_bytes or 64))
-                self._offsets[header.name, field.name] = self._bits.append(self._rng.getrandbits(width or 1), width)
+                self._offsets[header.name, field.name] = self._bits.append(
+                    self._rng.getrandbits(width or 1), width
+                )
                 self._widths[header.name, field.name] = width
             else:
                 value = self._vocabulary.field(header.name, field.name, field.width)
@@ -169,9 +181,16 @@ class _Walk:
     def _satisfy(self, condition: ir.Expr) -> None:
         """Make an equality of a field and a constant true."""
         if isinstance(condition, ir.Op) and condition.op == "==" and condition.left is not None:
-            for one, other in ((condition.left, condition.right), (condition.right, condition.left)):
+            for one, other in (
+                (condition.left, condition.right),
+                (condition.right, condition.left),
+            ):
                 offset = self._offset(one)
-                if offset is not None and isinstance(other, ir.Const) and isinstance(one, ir.FieldRef):
+                if (
+                    offset is not None
+                    and isinstance(other, ir.Const)
+                    and isinstance(one, ir.FieldRef)
+                ):
                     field = self._program.headers[one.header].type.field(one.field)
                     assert field is not None
                     self._bits.write(offset, field.width, other.value, (1 << field.width) - 1)
@@ -203,8 +222,8 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 
 
 def packets(program: ir.ProgramIR, vocabulary: Vocabulary, rng: random.Random) -> Iterator[bytes]:
-    """Yield endless packets, one in four mutated: cut, extended, bits flipped, or spliced with the one before. None is
-    empty.
+    """Yield endless packets, one in four mutated: cut, extended, bits flipped, or spliced with the
+    one before. None is empty.
     """
     before = b""
     while True:

@@ -1,8 +1,9 @@
-"""A newcomer who does what the tutorial says, in a clean clone: `python -m tests.docs.newcomer [--quick]`.
+"""A newcomer who does what the tutorial says, in a clean clone: `python -m tests.docs.newcomer
+[--quick]`.
 
-Files are those that the pages show with a title; commands are the blocks that name no language. Each step's output and
-time are printed. With `--quick`, the newcomer has Echelon already: pages that make the environment are left out, and
-packages come from this environment.
+Files are those that the pages show with a title; commands are the blocks that name no language.
+Each step's output and time are printed. With `--quick`, the newcomer has Echelon already: pages
+that make the environment are left out, and packages come from this environment.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ PATIENCE_S = 600
 
 
 def follow(pages: Sequence[Path], home: Path, environment: Mapping[str, str]) -> None:
-    """Write the files of the pages and run their commands in `home`. Raises `CalledProcessError` at the first failure.
+    """Write the files of the pages and run their commands in `home`. Raises `CalledProcessError` at
+    the first failure.
 
     An activated environment stays active, as in a terminal.
     """
@@ -44,10 +46,16 @@ def follow(pages: Sequence[Path], home: Path, environment: Mapping[str, str]) ->
                 print(f"\n== {page.name}\n{block.text.rstrip()}", flush=True)
                 began = time.monotonic()
                 subprocess.run(
-                    ["bash", "-ec", activate + block.text], cwd=home, env=environment, check=True, timeout=PATIENCE_S
+                    ["bash", "-ec", activate + block.text],
+                    cwd=home,
+                    env=environment,
+                    check=True,
+                    timeout=PATIENCE_S,
                 )
                 print(f"-- {time.monotonic() - began:.1f} s", flush=True)
-                activate += "".join(line + "\n" for line in block.text.splitlines() if line.startswith(". "))
+                activate += "".join(
+                    line + "\n" for line in block.text.splitlines() if line.startswith(". ")
+                )
 
 
 def compare(page: Path, results: Mapping[str, Any]) -> None:
@@ -66,7 +74,11 @@ def compare(page: Path, results: Mapping[str, Any]) -> None:
 
 def own_environment() -> Mapping[str, str]:
     """Return this process's environment without what leads to this Python's packages."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
 
 
 def clone(home: Path) -> None:

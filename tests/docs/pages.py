@@ -27,4 +27,8 @@ _FENCED = re.compile(r'^( *)```(\w*)(?: title="(.*?)")?\n(.*?)^\1```$', re.DOTAL
 def blocks(page: Path) -> Iterator[Block]:
     """Yield the fenced blocks of a page, in their order."""
     for indent, language, title, text in _FENCED.findall(page.read_text(encoding="utf-8")):
-        yield Block(language, title or None, "".join(line.removeprefix(indent) for line in text.splitlines(True)))
+        yield Block(
+            language,
+            title or None,
+            "".join(line.removeprefix(indent) for line in text.splitlines(True)),
+        )

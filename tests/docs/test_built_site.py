@@ -1,4 +1,6 @@
-"""The built site: every link of it leads somewhere, and its search finds the page that answers a question."""
+"""The built site: every link of it leads somewhere, and its search finds the page that answers a
+question.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site, and return its folder."""
     out = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", out]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=True, timeout=600)
+    subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=True, timeout=600
+    )
     return out
 
 
@@ -102,9 +106,18 @@ def test_every_link_leads_to_a_place_of_the_site(site: Path) -> None:
             url = urlsplit(target)
             if url.scheme or url.netloc:
                 continue
-            # Only the page for what is not found, which may be shown anywhere, has links from the root.
-            path = posixpath.normpath(posixpath.join("/", posixpath.dirname(name), unquote(url.path)))[1:]
-            place = name if not url.path else path if (site / path).is_file() else posixpath.join(path, "index.html")
+            # Only the page for what is not found, which may be shown anywhere, has links from the
+            # root.
+            path = posixpath.normpath(
+                posixpath.join("/", posixpath.dirname(name), unquote(url.path))
+            )[1:]
+            place = (
+                name
+                if not url.path
+                else path
+                if (site / path).is_file()
+                else posixpath.join(path, "index.html")
+            )
             if not (site / place).is_file() or (
                 url.fragment and place in pages and unquote(url.fragment) not in pages[place].places
             ):
@@ -144,7 +157,9 @@ input.dispatchEvent(new Event("input", {bubbles: true}));
 """
 
 
-def test_the_search_has_the_page_that_answers(served: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_search_has_the_page_that_answers(
+    served: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     ranks = {}
     with browsing() as page:
         page.look()
@@ -156,12 +171,19 @@ def test_the_search_has_the_page_that_answers(served: str, capsys: pytest.Captur
         for question, place in ranks.items():
             print(f"{place or '-':>3}  {question}")
         first = sum(place == 1 for place in ranks.values())
-        print(f"first: {first} of {len(ranks)}, mean of 1/rank: {mean(1 / p if p else 0 for p in ranks.values()):.2f}")
+        print(
+            f"first: {first} of {len(ranks)}, mean of 1/rank:"
+            f" {mean(1 / p if p else 0 for p in ranks.values()):.2f}"
+        )
     assert all(ranks.values())
     assert first >= 0.75 * len(ranks)
 
 
 def rank(page: Page, question: str, answers: set[str]) -> int | None:
-    """Return the place of the first page that answers among those that the search lists; None: it lists none."""
-    pages = [urlsplit(url).path.strip("/").removesuffix(".html") for url in page.run_async(ASK, question)]
+    """Return the place of the first page that answers among those that the search lists; None: it
+    lists none.
+    """
+    pages = [
+        urlsplit(url).path.strip("/").removesuffix(".html") for url in page.run_async(ASK, question)
+    ]
     return next((place for place, one in enumerate(pages, 1) if one in answers), None)

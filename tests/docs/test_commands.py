@@ -1,4 +1,6 @@
-"""Every command that the pages print is run, or is in the list of those that need more than a test has."""
+"""Every command that the pages print is run, or is in the list of those that need more than a test
+has.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.docs.pages import PAGES, ROOT, blocks
 
 RUN_ELSEWHERE = {
     "docs/measurements.md": "minutes to hours each; they are what measures",
-    "docs/upgrade.md": "a running service and its installation; test_upgrade.py and test_backup.py do what they do",
+    "docs/upgrade.md": (
+        "a running service and its installation; test_upgrade.py and test_backup.py do what they do"
+    ),
     **{
         f"docs/start/{person}.md": "test_first_hour.py runs it"
         for person in ("engineer", "student", "network", "lecturer")
@@ -53,26 +57,36 @@ ELSEWHERE = {
     r"tests\.soak": "hours",
     r"research\.torch_programs": "root, PyTorch, and minutes",
     r"aggregation\.tests\.training": "root, PyTorch, and minutes",
-    r"aggregation\.tests\.sequences": "minutes; plugins/aggregation/tests/test_tofino.py runs some of them",
-    r"^echelon topology optimise": "a minute; plugins/topoopt/tests/test_command.py runs it on fewer hosts",
+    r"aggregation\.tests\.sequences": (
+        "minutes; plugins/aggregation/tests/test_tofino.py runs some of them"
+    ),
+    r"^echelon topology optimise": (
+        "a minute; plugins/topoopt/tests/test_command.py runs it on fewer hosts"
+    ),
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
     r"^echelon view": "a browser; plugins/web/tests runs it",
     r"^echelon (serve|lab|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
-    r"^echelon aggregation group": "a running service, as plugins/aggregation/tests/test_service.py has",
+    r"^echelon aggregation group": (
+        "a running service, as plugins/aggregation/tests/test_service.py has"
+    ),
     r"\$SDE|ECHELON_BFRT_CLIENT": "a checkout of the open SDE",
     r"^curl": "a running service, as the tests in tests/echelon/service have",
     r"^softswitch (--no-p4|-i|PROGRAM|tofino .*-i )": (
         "a switch that runs on, as the tests in tests/softswitch/realtime have"
     ),
     r"^echelon traffic (send|receive)": "two hosts; lab/tests/traffic sends and receives on one",
-    r"research experiment (thesis|pipelines|report)|^echelon evaluate |out/report/": "hours, or what they measured",
+    r"research experiment (thesis|pipelines|report)|^echelon evaluate |out/report/": (
+        "hours, or what they measured"
+    ),
     r"^echelon capture": "PyTorch; plugins/torch/tests/capture captures jobs where it is installed",
     r"^python -m research coflows FB2010": "a file that its authors publish",
     r"--scale 1/1000 .*--yes": "minutes, for packets",
-    r"^echelon run .*--target tofino": "minutes; plugins/tofino_model/tests/virtual runs scenarios so",
+    r"^echelon run .*--target tofino": (
+        "minutes; plugins/tofino_model/tests/virtual runs scenarios so"
+    ),
     r"--cluster tcp": "a cluster, as the tests in lab/tests/sweeps have",
 }
 """The patterns of commands that are not run here, and what each needs."""
@@ -91,7 +105,9 @@ PLACEHOLDERS = {
 
 
 def commands(page: Path) -> Iterator[str]:
-    """Yield the commands in the fenced blocks of a page that name no language, without prompts and comments."""
+    """Yield the commands in the fenced blocks of a page that name no language, without prompts and
+    comments.
+    """
     for block in blocks(page):
         if block.language == "":
             yield from _in_block(block.text)
@@ -109,7 +125,9 @@ def _in_block(block: str) -> Iterator[str]:
 
 
 def reason_not_to_run(command: str) -> str | None:
-    return next((reason for pattern, reason in ELSEWHERE.items() if re.search(pattern, command)), None)
+    return next(
+        (reason for pattern, reason in ELSEWHERE.items() if re.search(pattern, command)), None
+    )
 
 
 def to_run(page: Path) -> list[str]:
@@ -130,7 +148,11 @@ FIRST_PAGE = ROOT / "README.md"
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=() if page == FIRST_PAGE else pytest.mark.wide, id=str(page.relative_to(ROOT)))
+        pytest.param(
+            page,
+            marks=() if page == FIRST_PAGE else pytest.mark.wide,
+            id=str(page.relative_to(ROOT)),
+        )
         for page in PAGES
         if to_run(page)
     ],
@@ -151,7 +173,10 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
         "examples",
     ):
         (tmp_path / name).symlink_to(ROOT / name)
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
     for command in to_run(page):
         done = subprocess.run(
             command,
@@ -193,5 +218,7 @@ def test_every_option_that_is_printed_exists(command: str) -> None:
         here = here.commands[words.pop(0)]  # type: ignore[attr-defined]
     # What comes after -- is another program's.
     words = words[: words.index("--")] if "--" in words else words
-    known = {name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    known = {
+        name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)
+    } | {"--help"}
     assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known

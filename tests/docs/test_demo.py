@@ -19,7 +19,9 @@ _MOST_LINES = 40
 @pytest.mark.long
 @needs("bash")
 def test_the_demo_fits_a_page_and_its_next_steps_work(tmp_path: Path) -> None:
-    """The packages are those of this environment, which Make takes for one that it has just made."""
+    """The packages are those of this environment, which Make takes for one that it has just
+    made.
+    """
     home, environment = tmp_path / "clone", tmp_path / "clone" / ".venv"
     environment.mkdir(parents=True)
     for path in ROOT.iterdir():
@@ -45,8 +47,18 @@ _NO_MATPLOTLIB = "PYTHONPATH=absent"
 
 def _in(home: Path, command: str) -> str:
     (home / "absent").mkdir(exist_ok=True)
-    (home / "absent" / "matplotlib.py").write_text("raise ModuleNotFoundError(name='matplotlib')\n", encoding="utf-8")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTEST"))}
+    (home / "absent" / "matplotlib.py").write_text(
+        "raise ModuleNotFoundError(name='matplotlib')\n", encoding="utf-8"
+    )
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTEST"))
+    }
     return subprocess.run(
-        ["bash", "-ec", command], cwd=home, env=kept, check=True, text=True, stdout=subprocess.PIPE, timeout=300
+        ["bash", "-ec", command],
+        cwd=home,
+        env=kept,
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        timeout=300,
     ).stdout

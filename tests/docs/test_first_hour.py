@@ -1,4 +1,5 @@
-"""The first hour of four people: the commands of their pages as printed, in a clone that has nothing but its files.
+"""The first hour of four people: the commands of their pages as printed, in a clone that has
+nothing but its files.
 
 `pytest -s -m long tests/docs/test_first_hour.py` prints the seconds of each.
 """
@@ -24,7 +25,10 @@ from tests.needs import needs, require
 MOST = {"engineer": 5, "student": 6, "network": 3, "lecturer": 2}
 """The number of commands that bring each person to what the page is about, at most."""
 PATIENCE_S = 1200
-SANDBOXED = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+SANDBOXED = (
+    "import sys; from echelon_lab.hosts.sandbox import run_inside;"
+    " sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+)
 
 
 def page_of(person: str) -> Path:
@@ -41,12 +45,16 @@ def test_a_page_has_few_commands(person: str) -> None:
     found = commands(person)
     assert found[0] == "make hosts"
     assert 2 <= len(found) <= MOST[person]
-    assert not [command for command in found if re.search(r"&&|;|\|", command)], "each line is one command"
+    assert not [command for command in found if re.search(r"&&|;|\|", command)], (
+        "each line is one command"
+    )
 
 
 @pytest.fixture(scope="module")
 def clone() -> Iterator[Path]:
-    """Return a copy of the repository in which nothing is installed; not below /tmp, of which `mn` deletes files."""
+    """Return a copy of the repository in which nothing is installed; not below /tmp, of which `mn`
+    deletes files.
+    """
     require("a package index")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         home = Path(scratch) / "echelon"
@@ -92,7 +100,10 @@ def test_the_commands_of_a_page_do_what_it_says(person: str, clone: Path) -> Non
         newcomer.compare(page_of(person), results)
         for of in results["results"].values():
             slowdowns = [job["mean_slowdown"] for job in of["jobs"].values()]
-            assert f"{sum(slowdowns) / len(slowdowns):.2f}" in page_of(person).read_text(encoding="utf-8").split()
+            assert (
+                f"{sum(slowdowns) / len(slowdowns):.2f}"
+                in page_of(person).read_text(encoding="utf-8").split()
+            )
 
 
 def run(command: str, home: Path, typed: str) -> str:
@@ -116,7 +127,9 @@ def run(command: str, home: Path, typed: str) -> str:
 
 
 def same_figures(shown: str, printed: str) -> bool:
-    """Return whether a printed line begins with the same word, and has the shown numbers in their order."""
+    """Return whether a printed line begins with the same word, and has the shown numbers in their
+    order.
+    """
     if shown.split()[:1] != printed.split()[:1]:
         return False
     numbers = iter(re.findall(r"\d[\d.,]*", printed))

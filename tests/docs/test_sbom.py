@@ -27,7 +27,17 @@ FOLDERS = (
     *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")),
 )
 CLEAN = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-TOOLS = {"cyclonedx-python-lib", "hatchling", "hypothesis", "mypy", "pytest", "ruff", "schemathesis", "scipy", "uv"}
+TOOLS = {
+    "cyclonedx-python-lib",
+    "hatchling",
+    "hypothesis",
+    "mypy",
+    "pytest",
+    "ruff",
+    "schemathesis",
+    "scipy",
+    "uv",
+}
 """Parts of a development environment that no distribution depends on."""
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("sbom")]
@@ -39,7 +49,16 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require("cyclonedx")
     out = tmp_path_factory.mktemp("out") / "wheels"
     for folder in FOLDERS:
-        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out)]
+        build = [
+            sys.executable,
+            "-m",
+            "hatchling",
+            "build",
+            "--target",
+            "wheel",
+            "--directory",
+            str(out),
+        ]
         subprocess.run(build, cwd=folder, check=True, capture_output=True, timeout=300)
     made = [sys.executable, "deploy/dependencies.py", "sbom", str(out)]
     subprocess.run(made, cwd=ROOT, check=True, timeout=600, env=CLEAN)
@@ -48,7 +67,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bills(wheels: Path) -> dict[str, dict[str, Any]]:
     """Return the bills by the name of the distribution."""
-    return {path.name.removesuffix(".cdx.json"): json.loads(path.read_text()) for path in wheels.parent.glob("sbom/*")}
+    return {
+        path.name.removesuffix(".cdx.json"): json.loads(path.read_text())
+        for path in wheels.parent.glob("sbom/*")
+    }
 
 
 def test_bills_are_valid(wheels: Path) -> None:
@@ -77,13 +99,29 @@ def closure(requires: Mapping[str, Sequence[Requirement]], root: str) -> set[str
 
 
 def test_a_bill_names_what_its_distribution_installs_and_no_more(wheels: Path) -> None:
-    """What pip would install in an empty environment is in the bill, in versions that the requirements allow."""
+    """What pip would install in an empty environment is in the bill, in versions that the
+    requirements allow.
+    """
     require("a package index")
-    dry = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
+    dry = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--quiet",
+        "--report",
+        "-",
+    ]
     dry += ["--disable-pip-version-check", *map(str, wheels.glob("*.whl"))]
-    report = json.loads(subprocess.run(dry, check=True, stdout=subprocess.PIPE, timeout=600, env=CLEAN).stdout)
+    report = json.loads(
+        subprocess.run(dry, check=True, stdout=subprocess.PIPE, timeout=600, env=CLEAN).stdout
+    )
     requires = {
-        canonicalize_name(one["metadata"]["name"]): [*map(Requirement, one["metadata"].get("requires_dist", ()))]
+        canonicalize_name(one["metadata"]["name"]): [
+            *map(Requirement, one["metadata"].get("requires_dist", ()))
+        ]
         for one in report["install"]
     }
     for name, bill in bills(wheels).items():
@@ -91,11 +129,19 @@ def test_a_bill_names_what_its_distribution_installs_and_no_more(wheels: Path) -
         names = {one["name"] for one in bill["components"]}
         assert installed <= names, (name, installed - names)
         # What other platforms need besides has a marker; scripts of others are in the wheel.
-        more = {one["name"] for one in bill["components"] if "properties" in one or one["purl"].startswith("pkg:npm/")}
+        more = {
+            one["name"]
+            for one in bill["components"]
+            if "properties" in one or one["purl"].startswith("pkg:npm/")
+        }
         assert names - installed <= more, (name, names - installed - more)
         assert not names & TOOLS
         for one in (one for of in (name, *installed) for one in requires[of] if one.marker is None):
-            versions = [it["version"] for it in bill["components"] if it["name"] == canonicalize_name(one.name)]
+            versions = [
+                it["version"]
+                for it in bill["components"]
+                if it["name"] == canonicalize_name(one.name)
+            ]
             assert all(one.specifier.contains(version) for version in versions), (name, one)
 
 
@@ -104,7 +150,11 @@ def test_each_component_has_hashes_and_is_reached_from_its_distribution(wheels: 
         root = bill["metadata"]["component"]
         (wheel,) = wheels.glob(f"{name.replace('-', '_')}-*.whl")
         for one in (root, *bill["components"]):
-            hashes = [digest["content"] for of in one.get("externalReferences", ()) for digest in of["hashes"]]
+            hashes = [
+                digest["content"]
+                for of in one.get("externalReferences", ())
+                for digest in of["hashes"]
+            ]
             hashes += [digest["content"] for digest in one.get("hashes", ())]
             assert hashes, (name, one["name"])
             if one is root:

@@ -1,4 +1,6 @@
-"""The documentation site: its reference is complete, its tables are where it says, its lines are short."""
+"""The documentation site: its reference is complete, its tables are where it says, its lines are
+short.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,16 @@ from echelon.planning import rankings
 from tests.docs.pages import DOCS, PAGES, ROOT
 
 MAX_COLUMNS = 120
-MADE_BY_A_PROGRAM = re.compile(r"<!-- make p4-report: begin -->.*?<!-- make p4-report: end -->", re.DOTALL)
+MADE_BY_A_PROGRAM = re.compile(
+    r"<!-- make p4-report: begin -->.*?<!-- make p4-report: end -->", re.DOTALL
+)
 NOT_MEASURED = {
     "docs/study.md": ["| experiment | setting"],
     "docs/tofino.md": ["| stage | logical tables"],
 }
-"""Tables with numbers that nobody has measured here, or that belong to a picture; by the beginnings of their heads."""
+"""Tables with numbers that nobody has measured here, or that belong to a picture; by the beginnings
+of their heads.
+"""
 NUMBER = re.compile(r"\d+\.\d+|\d{1,3},\d{3}|[+-]?\d+ %")
 
 
@@ -31,15 +37,30 @@ def test_every_command_is_in_the_reference() -> None:
     assert len(found) > 40
     assert [name for name in found if not re.search(rf"^##+ {name}$", page, re.MULTILINE)] == []
     for path, command in commands.commands():
-        section = re.split(rf"^##+ {' '.join(path)}$", page, maxsplit=1, flags=re.MULTILINE)[1].split("\n##")[0]
-        options = [name for one in command.params if not one.hidden for name in (*one.opts, *one.secondary_opts)]
-        missing = [name for name in options if name.startswith("--") and name != "--help" and name not in section]
+        section = re.split(rf"^##+ {' '.join(path)}$", page, maxsplit=1, flags=re.MULTILINE)[
+            1
+        ].split("\n##")[0]
+        options = [
+            name
+            for one in command.params
+            if not one.hidden
+            for name in (*one.opts, *one.secondary_opts)
+        ]
+        missing = [
+            name
+            for name in options
+            if name.startswith("--") and name != "--help" and name not in section
+        ]
         assert missing == [], path
 
 
 def test_every_path_of_the_api_is_in_the_reference() -> None:
     page = rest.page()
-    operations = [(method.upper(), path) for path, methods in rest.openapi()["paths"].items() for method in methods]
+    operations = [
+        (method.upper(), path)
+        for path, methods in rest.openapi()["paths"].items()
+        for method in methods
+    ]
     assert ("GET", "/metrics") in operations
     assert len(operations) > 15
     assert [one for one in operations if f"## {one[0]} {one[1]}\n" not in page] == []
@@ -49,7 +70,9 @@ def test_every_path_of_the_api_is_in_the_reference() -> None:
 def test_every_table_of_a_program_is_in_the_reference(architecture: str) -> None:
     text = (ROOT / "p4src" / "build" / architecture / "echelon.p4info.txtpb").read_text()
     # Read without a library: the alias is the last line of the preamble of each table.
-    aliases = re.findall(r'^tables \{\n  preamble \{.*?^    alias: "(\w+)"', text, re.DOTALL | re.MULTILINE)
+    aliases = re.findall(
+        r'^tables \{\n  preamble \{.*?^    alias: "(\w+)"', text, re.DOTALL | re.MULTILINE
+    )
     page = p4.page(ROOT / "p4src" / "build")
     assert len(aliases) >= (3 if architecture == "dscp" else 12)
     assert [alias for alias in aliases if f"### {architecture}: {alias}\n" not in page] == []
@@ -73,7 +96,11 @@ def test_every_key_of_every_file_is_explained() -> None:
 @pytest.mark.parametrize("group", ["policies", "paradigms", "importers", "targets"])
 def test_every_entry_point_of_echelon_is_in_the_reference(group: str) -> None:
     page = plugins.page()
-    names = [entry.name for entry in entry_points(group=f"echelon.{group}") if entry.value.startswith(plugins.OURS)]
+    names = [
+        entry.name
+        for entry in entry_points(group=f"echelon.{group}")
+        if entry.value.startswith(plugins.OURS)
+    ]
     assert names
     assert [name for name in names if f": {name}\n" not in page] == []
 
@@ -94,7 +121,11 @@ def test_lines_fit_120_columns(page: Path) -> None:
 def test_links_lead_to_files_of_the_repository(page: Path) -> None:
     """The pages are read there, too. Anchors are checked by `make docs`."""
     place = PurePosixPath(page.relative_to(ROOT))
-    missing = [one for one in links.targets(page.read_text(encoding="utf-8"), place) if not (ROOT / one).exists()]
+    missing = [
+        one
+        for one in links.targets(page.read_text(encoding="utf-8"), place)
+        if not (ROOT / one).exists()
+    ]
     assert missing == []
 
 
@@ -105,8 +136,12 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_the_page_of_measurements_has_every_measured_table_once() -> None:
-    """Every table of a page that has numbers with decimals, thousands or per cent in three cells or more."""
-    marks = list(measured.MARK.finditer((ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")))
+    """Every table of a page that has numbers with decimals, thousands or per cent in three cells or
+    more.
+    """
+    marks = list(
+        measured.MARK.finditer((ROOT / "docs" / "measurements.md").read_text(encoding="utf-8"))
+    )
     shown = [(mark[1], measured.marked(ROOT, mark[1], measured.head_of(mark))) for mark in marks]
     assert len(set(shown)) == len(shown)
     for page in (ROOT / "docs").glob("*.md"):
@@ -133,7 +168,9 @@ def test_versions_agree() -> None:
         "".join(file.read_text() for file in (ROOT / "pyproject.toml", *others)),
     )
     assert set(pinned) == {version}
-    (newest, *_) = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    (newest, *_) = re.findall(
+        r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
     assert newest == version
 
 

@@ -18,7 +18,9 @@ PAGE = newcomer.PAGES[1]
 @pytest.mark.io
 @pytest.mark.wide
 def test_the_policy_passes_mypy(tmp_path: Path) -> None:
-    [shown] = [block for block in blocks(PAGE) if block.title and block.title.endswith("smallest_first.py")]
+    [shown] = [
+        block for block in blocks(PAGE) if block.title and block.title.endswith("smallest_first.py")
+    ]
     (tmp_path / "smallest_first.py").write_text(shown.text, encoding="utf-8")
     use = (
         "from echelon.planning.policies.base import Policy\n"
@@ -28,9 +30,20 @@ def test_the_policy_passes_mypy(tmp_path: Path) -> None:
     for name, text in checked.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     settings = tmp_path / "mypy.ini"
-    settings.write_text(f"[mypy]\nstrict = True\nmypy_path = {ROOT / 'controller'}\nfollow_imports = silent\n")
+    settings.write_text(
+        f"[mypy]\nstrict = True\nmypy_path = {ROOT / 'controller'}\nfollow_imports = silent\n"
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", settings, "--cache-dir", ROOT / ".mypy_cache", *checked],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--config-file",
+            settings,
+            "--cache-dir",
+            ROOT / ".mypy_cache",
+            *checked,
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,

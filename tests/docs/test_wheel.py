@@ -1,6 +1,8 @@
-"""The wheels in an empty environment: the README's commands work in an empty directory; what needs an extra says which.
+"""The wheels in an empty environment: the README's commands work in an empty directory; what needs
+an extra says which.
 
-The tests run one after the other: first with the base dependencies alone, then with the extras that the README names.
+The tests run one after the other: first with the base dependencies alone, then with the extras that
+the README names.
 """
 
 from __future__ import annotations
@@ -32,12 +34,16 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("wheel")]
 README = ROOT / "README.md"
 PATIENCE_S = 300
 UNREACHABLE = re.compile(
-    r"Could not find a version|No matching distribution|Temporary failure|Max retries|Network is unrea"
+    r"Could not find a version|No matching distribution|Temporary failure|Max retries|Network is"
+    r" unrea"
 )
 
 SKIPPED = {r"^make ": "a clone, whose Makefile makes the environment"}
 """The patterns of the README's commands that are not run here, and what each needs."""
-OURS = {"SCENARIO.yaml": "mine/scenario.yaml", "FILE.yaml ...": "mine/scenario.yaml mine/fabric.yaml mine/vision.yaml"}
+OURS = {
+    "SCENARIO.yaml": "mine/scenario.yaml",
+    "FILE.yaml ...": "mine/scenario.yaml mine/fabric.yaml mine/vision.yaml",
+}
 """What stands for the reader's files: those that the first command writes."""
 
 NEEDS = {
@@ -50,15 +56,29 @@ NEEDS = {
 FILES = {
     "coflows.txt": "4 1\n1 0 1 1 1 2:10\n",
     "sweep.yaml": "sweep: s\nscenario: mine/scenario.yaml\n",
-    "two.yaml": "fabric: two\nhosts: [a, b]\nswitches: [s1]\nlinks:\n"
-    + "".join(f"  - {{between: [{host}, s1], rate: 1 Gbit/s, delay: 1 us}}\n" for host in "ab"),
-    "service.yaml": "service: s\nfabric: two.yaml\nstore: 'sqlite:s.db'\nswitches: {s1: {address: '127.0.0.1:9'}}\n",
+    "two.yaml": (
+        "fabric: two\nhosts: [a, b]\nswitches: [s1]\nlinks:\n"
+        + "".join(f"  - {{between: [{host}, s1], rate: 1 Gbit/s, delay: 1 us}}\n" for host in "ab")
+    ),
+    "service.yaml": (
+        "service: s\nfabric: two.yaml\nstore: 'sqlite:s.db'\nswitches: {s1: {address:"
+        " '127.0.0.1:9'}}\n"
+    ),
 }
 
 
 def pip_install(home: Path, wheels: Path, *what: str) -> None:
-    """Install from `wheels` and the index that pip is configured with; skip if there is none that it can reach."""
-    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "--disable-pip-version-check"]
+    """Install from `wheels` and the index that pip is configured with; skip if there is none that
+    it can reach.
+    """
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(home / "bin" / "python"),
+        "--disable-pip-version-check",
+    ]
     done = subprocess.run(
         [*pip, "install", "--quiet", "--no-compile", "--find-links", wheels, *what],
         cwd=home,
@@ -84,7 +104,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT / "softswitch",
         *(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")),
     ]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "-w", directory, *folders], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, "-w", directory, *folders], check=True
+    )
     assert len(list(directory.iterdir())) == len(folders)
     [made] = directory.glob("echelon_p4-*.whl")
     return made
@@ -107,7 +129,10 @@ def test_the_switch_is_installed_alone(wheel: Path, tmp_path: Path) -> None:
         alone.command(
             "softswitch",
             "stf",
-            *(ROOT / "tests/softswitch/stf/programs" / f"counters.{end}" for end in ("json", "stf")),
+            *(
+                ROOT / "tests/softswitch/stf/programs" / f"counters.{end}"
+                for end in ("json", "stf")
+            ),
         ),
         env=environment(),
         capture_output=True,
@@ -117,7 +142,10 @@ def test_the_switch_is_installed_alone(wheel: Path, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert (
-        alone.run("python", "-c", "import importlib.util as u; print(u.find_spec('echelon'))").stdout.strip() == "None"
+        alone.run(
+            "python", "-c", "import importlib.util as u; print(u.find_spec('echelon'))"
+        ).stdout.strip()
+        == "None"
     )
 
 
@@ -141,7 +169,9 @@ def run(installed: Installed, place: Path, command: str) -> subprocess.Completed
 
 
 def readme_commands() -> Iterator[str]:
-    """Yield the commands of the README that need no clone, with our files in place of the reader's."""
+    """Yield the commands of the README that need no clone, with our files in place of the
+    reader's.
+    """
     for command in commands(README):
         if not any(re.search(pattern, command) for pattern in SKIPPED):
             for word, ours in OURS.items():
@@ -151,19 +181,27 @@ def readme_commands() -> Iterator[str]:
 
 def readme_extras() -> set[str]:
     """Return the extras that the README tells to install."""
-    [extras] = re.findall(r"pip install 'echelon-p4\[([a-z,]+)\]'", README.read_text(encoding="utf-8"))
+    [extras] = re.findall(
+        r"pip install 'echelon-p4\[([a-z,]+)\]'", README.read_text(encoding="utf-8")
+    )
     return set(extras.split(","))
 
 
 def names_the_extra(done: subprocess.CompletedProcess[str], extra: str) -> bool:
-    return done.returncode == 2 and done.stdout == "" and re.fullmatch(said(extra), done.stderr) is not None
+    return (
+        done.returncode == 2
+        and done.stdout == ""
+        and re.fullmatch(said(extra), done.stderr) is not None
+    )
 
 
 def said(extra: str) -> str:
     """Return the pattern of the line that names the extra of a package, or of a plug-in."""
     install = rf"\(run: pip install 'echelon-p4\[{extra}\]'\)"
     if extra in PLUG_INS[GROUP].values():
-        return rf"echelon: '\w+' is in the plug-in echelon-{extra} {install} \(see echelon --help\)\n"
+        return (
+            rf"echelon: '\w+' is in the plug-in echelon-{extra} {install} \(see echelon --help\)\n"
+        )
     return rf"\S.* is not installed {install}\n"
 
 
@@ -173,13 +211,18 @@ def runs_on(command: str) -> bool:
 
 def test_nothing_but_the_base_dependencies_is_there(base: Installed) -> None:
     names = sorted({*EXTRAS} - {"echelon_lab", "softswitch"})
-    script = f"import importlib.util as u, echelon; print(echelon.__file__, *filter(u.find_spec, {names!r}))"
+    script = (
+        "import importlib.util as u, echelon; print(echelon.__file__, *filter(u.find_spec,"
+        f" {names!r}))"
+    )
     file, *extras = base.run("python", "-c", script).stdout.split()
     assert Path(file).is_relative_to(base.home)
     assert extras == []
 
 
-def test_the_commands_of_the_readme_work_or_say_which_extra_they_need(base: Installed, place: Path) -> None:
+def test_the_commands_of_the_readme_work_or_say_which_extra_they_need(
+    base: Installed, place: Path
+) -> None:
     found = list(readme_commands())
     assert len(found) >= 4
     for command in found:
@@ -207,8 +250,12 @@ def test_what_is_shipped_is_in_the_wheel(base: Installed, place: Path) -> None:
     }
 
 
-def every_command(base: Installed, place: Path, arguments: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Run lists of arguments of `echelon` in the environment, which imports the command line once."""
+def every_command(
+    base: Installed, place: Path, arguments: Sequence[Sequence[str]]
+) -> list[tuple[int, str, str]]:
+    """Run lists of arguments of `echelon` in the environment, which imports the command line
+    once.
+    """
     done = subprocess.run(
         [base.home / "bin" / "python", ROOT / "tests/echelon/cli/every_command.py", "open"],
         cwd=place,
@@ -225,7 +272,9 @@ def every_command(base: Installed, place: Path, arguments: Sequence[Sequence[str
 def test_every_command_that_needs_an_extra_says_which(base: Installed, place: Path) -> None:
     for name, text in FILES.items():
         (place / name).write_text(text, encoding="utf-8")
-    generate = "echelon traffic generate long --load 1Mbit/s --duration 1s --src a --dst b -o flows.csv"
+    generate = (
+        "echelon traffic generate long --load 1Mbit/s --duration 1s --src a --dst b -o flows.csv"
+    )
     assert run(base, place, generate).returncode == 0
     uses = {}
     for name in leaves():
@@ -243,7 +292,9 @@ def test_every_command_that_needs_an_extra_says_which(base: Installed, place: Pa
         if name not in uses
     }
     for name, (_, _, err) in zip(
-        others, every_command(base, place, [[*name.split(), *rest] for name, rest in others.items()]), strict=True
+        others,
+        every_command(base, place, [[*name.split(), *rest] for name, rest in others.items()]),
+        strict=True,
     ):
         assert "Traceback" not in err, (name, err)
 
@@ -264,7 +315,11 @@ def test_with_the_extras_of_the_readme_they_work(base: Installed, wheel: Path, p
 def page_is_served(base: Installed, place: Path, command: str) -> None:
     name, *arguments = shlex.split(command)
     with subprocess.Popen(
-        base.command(name, *arguments), cwd=place, env=environment(), stdout=subprocess.PIPE, text=True
+        base.command(name, *arguments),
+        cwd=place,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[0]

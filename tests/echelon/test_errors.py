@@ -16,7 +16,12 @@ CODES = list(get_args(Code))
 
 
 def test_every_code_is_documented_in_order() -> None:
-    assert re.findall(r"^\| `([a-z0-9-]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE) == CODES
+    assert (
+        re.findall(
+            r"^\| `([a-z0-9-]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE
+        )
+        == CODES
+    )
 
 
 def test_every_code_has_a_use() -> None:
@@ -32,5 +37,7 @@ def test_a_code_is_the_one_given_or_that_of_the_class() -> None:
 
 
 def test_an_error_from_another_process_keeps_its_code() -> None:
-    there = pickle.loads(pickle.dumps(DocumentError("f.yaml", "a[0]", "is wrong (mend it)", code="too-large")))
+    there = pickle.loads(
+        pickle.dumps(DocumentError("f.yaml", "a[0]", "is wrong (mend it)", code="too-large"))
+    )
     assert (there.code, str(there)) == ("too-large", "f.yaml: a[0]: is wrong (mend it)")

@@ -30,7 +30,9 @@ class Installed:
     def command(self, name: str, *arguments: str | Path) -> list[str]:
         return [str(self.home / "bin" / name), *map(str, arguments)]
 
-    def run(self, name: str, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, name: str, *arguments: str | Path, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of the environment to its end, whatever its exit status."""
         return subprocess.run(
             self.command(name, *arguments),
@@ -44,22 +46,42 @@ class Installed:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment variables of this process, without those that would show it this source tree."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    """Return the environment variables of this process, without those that would show it this
+    source tree.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     return {**kept, "NO_COLOR": "1", **more}
 
 
 def install(home: Path) -> Installed:
-    """Make the environment. It asks no package index: what Echelon depends on is that of the running environment."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True, timeout=TIMEOUT_S)
+    """Make the environment.
+
+    It asks no package index: what Echelon depends on is that of the running environment.
+    """
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", home], check=True, timeout=TIMEOUT_S
+    )
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
-    # Behind the environment's own packages. Files like this one in those directories are not read, so the source tree
-    # that an editable installation points to stays invisible.
+    # Behind the environment's own packages. Files like this one in those directories are not read,
+    # so the source tree that an editable installation points to stays invisible.
     running = [path for path in map(Path, sys.path) if any(path.glob("*.dist-info"))]
     (packages / "running.pth").write_text("".join(f"{path}\n" for path in running))
     installed = Installed(home)
-    # Without --ignore-installed, pip would remove the editable installation that it finds in the running environment.
-    options = ("--quiet", "--disable-pip-version-check", "--ignore-installed", "--no-deps", "--no-index")
-    done = installed.run("python", "-m", "pip", "install", *options, "--no-build-isolation", *DISTRIBUTIONS, PLUGINS)
+    # Without --ignore-installed, pip would remove the editable installation that it finds in the
+    # running environment.
+    options = (
+        "--quiet",
+        "--disable-pip-version-check",
+        "--ignore-installed",
+        "--no-deps",
+        "--no-index",
+    )
+    done = installed.run(
+        "python", "-m", "pip", "install", *options, "--no-build-isolation", *DISTRIBUTIONS, PLUGINS
+    )
     assert done.returncode == 0, done.stderr
     return installed

@@ -41,7 +41,9 @@ def test_there_are_four() -> None:
 def test_the_starting_point_fails_as_the_readme_says(name: str) -> None:
     done = check(EXERCISES / name / "start")
     (stated,) = re.findall(
-        r"^```text\n(.*?)^```$", (EXERCISES / name / "README.md").read_text(), re.DOTALL | re.MULTILINE
+        r"^```text\n(.*?)^```$",
+        (EXERCISES / name / "README.md").read_text(),
+        re.DOTALL | re.MULTILINE,
     )
     assert done.returncode == 1, done.stderr
     assert set(stated.splitlines()) <= set(done.stdout.splitlines())
@@ -56,11 +58,15 @@ def test_the_solution_passes(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_has_the_files_of_the_starting_point(name: str) -> None:
     """What an exercise asks for is a change of its files, nothing else."""
-    start, solution = ({one.name for one in (EXERCISES / name / part).iterdir()} for part in ("start", "solution"))
+    start, solution = (
+        {one.name for one in (EXERCISES / name / part).iterdir()} for part in ("start", "solution")
+    )
     assert start <= solution | {"__pycache__"}
 
 
-@pytest.mark.parametrize("part", [pytest.param(part, marks=[*NETWORKED, *BMV2]) for part in ("start", "solution")])
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=[*NETWORKED, *BMV2]) for part in ("start", "solution")]
+)
 def test_queues_on_bmv2(part: str) -> None:
     """The starting point lacks what the page says, and the solution has what can be asked there."""
     done = check(QUEUES / part, "--target", "bmv2")
@@ -77,5 +83,8 @@ def test_the_programs_of_queues_are_what_p4c_makes_of_them(name: str, tmp_path: 
     options = ("--std", "p4-16", "--arch", "v1model", "--Wdisable=unused", "-I", "..")
     command = ["p4c-bm2-ss", *options, "-o", tmp_path / "made.json", f"{name}.p4"]
     subprocess.run(command, cwd=QUEUES / "solution", check=True)
-    made, kept = (json.loads(one.read_text()) for one in (tmp_path / "made.json", QUEUES / "solution" / f"{name}.json"))
+    made, kept = (
+        json.loads(one.read_text())
+        for one in (tmp_path / "made.json", QUEUES / "solution" / f"{name}.json")
+    )
     assert {**made, "__meta__": None} == {**kept, "__meta__": None}

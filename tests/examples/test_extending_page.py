@@ -46,7 +46,9 @@ GROUPS = {
 """Groups of entry points that no package has the name of."""
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(echelon(?:_lab)?(?:\.\w+)+)`", PAGE)) - GROUPS))
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"`(echelon(?:_lab)?(?:\.\w+)+)`", PAGE)) - GROUPS)
+)
 def test_a_module_or_class_that_the_page_names_exists(name: str) -> None:
     module, _, attribute = name.rpartition(".")
     try:
@@ -55,7 +57,9 @@ def test_a_module_or_class_that_the_page_names_exists(name: str) -> None:
         assert hasattr(importlib.import_module(module), attribute)
 
 
-@pytest.mark.parametrize(("kind", "base"), [("A policy", LeastLoaded), ("A paradigm", Paradigm), ("A target", Target)])
+@pytest.mark.parametrize(
+    ("kind", "base"), [("A policy", LeastLoaded), ("A paradigm", Paradigm), ("A target", Target)]
+)
 def test_the_methods_that_a_section_shows_are_those_of_the_interface(kind: str, base: type) -> None:
     section = PAGE.split(f"## {kind}\n")[1].split("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
@@ -75,7 +79,9 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_the_section_that_the_readme_shows_is_that_of_the_lab() -> None:
-    (shown,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+    (shown,) = (
+        yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    )
     lab = yaml.safe_load((PLUGINS / "lab" / "moe.yaml").read_text())
     assert shown["mixture_of_experts"] == lab["mixture_of_experts"]
     assert set(shown["mixture_of_experts"]) == set(MixtureOfExperts.model_fields)

@@ -1,4 +1,6 @@
-"""The paths of `least_loaded` against all placements, and against what connections may expect of it."""
+"""The paths of `least_loaded` against all placements, and against what connections may expect of
+it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ FABRIC = fabric_of(7)
 
 def job_of(name: str, sizes: list[int], first: int = 0) -> Job:
     """Return a job that sends so many bytes on each of its connections from leaf to leaf."""
-    flows = tuple(Flow(f"f{n}", f"a{n}", f"b{n}", size) for n, size in enumerate(sizes, start=first))
+    flows = tuple(
+        Flow(f"f{n}", f"a{n}", f"b{n}", size) for n, size in enumerate(sizes, start=first)
+    )
     return Job(name, (), flows, ())
 
 
@@ -60,18 +64,28 @@ def loads(routes: Routes, sizes: list[int]) -> list[int]:
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=7))
 @settings(max_examples=examples(60), deadline=None)
-def test_the_busiest_path_is_within_grahams_bound_of_the_best_of_all_placements(sizes: list[int]) -> None:
+def test_the_busiest_path_is_within_grahams_bound_of_the_best_of_all_placements(
+    sizes: list[int],
+) -> None:
     routes = LeastLoadedPaths().route(FABRIC, [job_of("j", sizes)])["j"]
     best = min(
-        max(sum(size for size, at in zip(sizes, placed, strict=True) if at == spine) for spine in range(SPINES))
+        max(
+            sum(size for size, at in zip(sizes, placed, strict=True) if at == spine)
+            for spine in range(SPINES)
+        )
         for placed in product(range(SPINES), repeat=len(sizes))
     )
     assert max(loads(routes, sizes)) <= (Fraction(4, 3) - Fraction(1, 3 * SPINES)) * best
 
 
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=3), st.lists(st.integers(1, 100), min_size=1, max_size=4))
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=3),
+    st.lists(st.integers(1, 100), min_size=1, max_size=4),
+)
 @settings(max_examples=examples(60), deadline=None)
-def test_connections_stay_where_they_are_while_jobs_come_and_go(first: list[int], second: list[int]) -> None:
+def test_connections_stay_where_they_are_while_jobs_come_and_go(
+    first: list[int], second: list[int]
+) -> None:
     chooser = LeastLoadedPaths()
     one, other = job_of("one", first), job_of("other", second, first=3)
     alone = dict(chooser.route(FABRIC, [one]))

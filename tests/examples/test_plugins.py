@@ -30,7 +30,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 def test_nothing_comes_from_the_source_tree(fresh: Installed) -> None:
     script = (
-        "import echelon as e, softswitch as s, echelon_example_plugins as p; print(e.__file__, s.__file__, p.__file__)"
+        "import echelon as e, softswitch as s, echelon_example_plugins as p; print(e.__file__,"
+        " s.__file__, p.__file__)"
     )
     files = fresh.run("python", "-c", script).stdout.split()
     assert len(files) == 3
@@ -43,25 +44,31 @@ def test_every_file_of_the_lab_is_good(fresh: Installed) -> None:
     assert len(done.stdout.splitlines()) == 4
 
 
-# -- the policy and the paradigm ---------------------------------------------------------------------------------------
+# -- the policy and the paradigm -------------------------------------------------------------------
 
 ALONE_S = 0.426
-"""An iteration of moe.yaml alone. Computing: two layers of 5 + 10 ms, three times, as the backward pass counts twice.
-Tokens: 8 exchanges of half of 100 kB at 10 Mbit/s, 40 ms each. Gradients: two rounds of 100 kB at 100 Mbit/s."""
+"""An iteration of moe.yaml alone. Computing: two layers of 5 + 10 ms, three times, as the backward
+pass counts twice. Tokens: 8 exchanges of half of 100 kB at 10 Mbit/s, 40 ms each. Gradients: two
+rounds of 100 kB at 100 Mbit/s."""
 
 
 @pytest.mark.parametrize(
     ("target", "policies"),
-    [("fluid", ["fair", "least_loaded"]), pytest.param("softswitch", ["least_loaded"], marks=pytest.mark.long)],
+    [
+        ("fluid", ["fair", "least_loaded"]),
+        pytest.param("softswitch", ["least_loaded"], marks=pytest.mark.long),
+    ],
 )
 def test_a_scenario_runs_with_the_policy_and_the_paradigm(
     fresh: Installed, target: str, policies: Sequence[str], tmp_path: Path
 ) -> None:
-    """`dp` shares an uplink if connections are counted; if bytes are, it has one for itself, and shares faster
-    links.
+    """`dp` shares an uplink if connections are counted; if bytes are, it has one for itself, and
+    shares faster links.
     """
     chosen = [word for policy in policies for word in ("--policy", policy)]
-    done = fresh.run("echelon", "run", LAB / "scenario.yaml", "--target", target, *chosen, "--out", tmp_path)
+    done = fresh.run(
+        "echelon", "run", LAB / "scenario.yaml", "--target", target, *chosen, "--out", tmp_path
+    )
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     assert list(results) == policies
@@ -83,11 +90,13 @@ REDUCED = 2 * 2 * 2
 
 
 def iteration_s(job: Mapping[str, Any]) -> float:
-    """Return the mean time of the first two iterations, from the finish times of flows: no computing follows them."""
+    """Return the mean time of the first two iterations, from the finish times of flows: no
+    computing follows them.
+    """
     return max(float(flow["finish_s"]) for flow in job["flows"] if flow["iteration"] == 2) / 2
 
 
-# -- the target --------------------------------------------------------------------------------------------------------
+# -- the target ------------------------------------------------------------------------------------
 
 FABRIC = {
     "fabric": "pairs",
@@ -124,7 +133,9 @@ class Recorded:
             self.entries[key] = numbers(change["action"])
 
 
-def entry_key(table: str, match: Mapping[str, str], priority: int) -> tuple[str, frozenset[tuple[str, str]], int]:
+def entry_key(
+    table: str, match: Mapping[str, str], priority: int
+) -> tuple[str, frozenset[tuple[str, str]], int]:
     # finsy writes an address without the length of a prefix that covers all of it.
     values = ((name, numbers(value).removesuffix("/32")) for name, value in match.items())
     return table, frozenset(values), priority
@@ -141,14 +152,20 @@ def numbers(text: str) -> str:
 
 @contextmanager
 def service(fresh: Installed, directory: Path) -> Iterator[tuple[Client, str]]:
-    """Start two recorders, which write `s1.jsonl` and `s2.jsonl`, and a controller; give a client and the URL."""
+    """Start two recorders, which write `s1.jsonl` and `s2.jsonl`, and a controller; give a client
+    and the URL.
+    """
     addresses = {name: f"127.0.0.1:{free_port()}" for name in FABRIC["switches"]}
     config = {
         "service": "lab",
         "fabric": "fabric.yaml",
         "policy": "least_loaded",
         "switches": {
-            name: {"address": address, "target": "recorder", "record": str(directory / f"{name}.jsonl")}
+            name: {
+                "address": address,
+                "target": "recorder",
+                "record": str(directory / f"{name}.jsonl"),
+            }
             for name, address in addresses.items()
         },
         "api": {"listen": "127.0.0.1:0"},
@@ -159,8 +176,17 @@ def service(fresh: Installed, directory: Path) -> Iterator[tuple[Client, str]]:
     started: list[Process] = []
     try:
         for number, (name, address) in enumerate(addresses.items(), start=1):
-            options = ("--device-id", str(number), "--record", f"{name}.jsonl", "--grpc-server-addr", address)
-            started.append(Process(name, *fresh.command("echelon-recorder", *options), cwd=directory))
+            options = (
+                "--device-id",
+                str(number),
+                "--record",
+                f"{name}.jsonl",
+                "--grpc-server-addr",
+                address,
+            )
+            started.append(
+                Process(name, *fresh.command("echelon-recorder", *options), cwd=directory)
+            )
         for process in started:
             process.wait_line(lambda line: line.startswith("P4Runtime at"))
         daemon = Controller(fresh, directory / "echelon.yaml")
@@ -178,7 +204,12 @@ class Controller(Daemon):
     """The process of `echelon serve` in the fresh environment."""
 
     def __init__(self, fresh: Installed, config: Path) -> None:
-        Process.__init__(self, "controller", *fresh.command("echelon", "serve", "--config", config), cwd=config.parent)
+        Process.__init__(
+            self,
+            "controller",
+            *fresh.command("echelon", "serve", "--config", config),
+            cwd=config.parent,
+        )
 
 
 def assert_recorded_is_intended(client: Client, directory: Path) -> dict[str, Recorded]:
@@ -187,11 +218,16 @@ def assert_recorded_is_intended(client: Client, directory: Path) -> dict[str, Re
     out = {}
     for name in FABRIC["switches"]:
         intent = client.intent(name)
-        wanted = {entry_key(one.table, one.match, one.priority): numbers(one.action) for one in intent.entries}
+        wanted = {
+            entry_key(one.table, one.match, one.priority): numbers(one.action)
+            for one in intent.entries
+        }
         assert len(wanted) == len(intent.entries)
         recorded = out[name] = Recorded(directory / f"{name}.jsonl")
         assert recorded.entries == wanted
-        assert recorded.queues == {(queue.port, queue.queue): queue.model_dump() for queue in intent.queues}
+        assert recorded.queues == {
+            (queue.port, queue.queue): queue.model_dump() for queue in intent.queues
+        }
         assert client.switch(name).entries == len(wanted)
     return out
 
@@ -235,7 +271,7 @@ def test_the_launcher_starts_a_recorder(fresh: Installed, tmp_path: Path) -> Non
     assert "device 7" in (tmp_path / "s1.log").read_text()
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
+# -- what goes wrong -------------------------------------------------------------------------------
 
 MOE: Mapping[str, Any] = yaml.safe_load((LAB / "moe.yaml").read_text())
 
@@ -267,17 +303,30 @@ def assert_one_line(done: Any, *parts: str) -> None:
         assert part in line
 
 
-def test_a_parameter_that_the_policy_does_not_take_is_refused_in_one_line(fresh: Installed, tmp_path: Path) -> None:
-    words = ("run", LAB / "scenario.yaml", "--target", "fluid", "--policy", "least_loaded(queues=8)")
+def test_a_parameter_that_the_policy_does_not_take_is_refused_in_one_line(
+    fresh: Installed, tmp_path: Path
+) -> None:
+    words = (
+        "run",
+        LAB / "scenario.yaml",
+        "--target",
+        "fluid",
+        "--policy",
+        "least_loaded(queues=8)",
+    )
     assert_one_line(fresh.run("echelon", *words, "--out", tmp_path), "queues", "7")
 
 
-def test_a_broken_plugin_is_named_in_one_line_and_harms_no_other(fresh: Installed, tmp_path: Path) -> None:
+def test_a_broken_plugin_is_named_in_one_line_and_harms_no_other(
+    fresh: Installed, tmp_path: Path
+) -> None:
     metadata = tmp_path / "broken-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
     kinds = ("policies", "paradigms", "targets")
-    (metadata / "entry_points.txt").write_text("".join(f"[echelon.{kind}]\nbroken = broken:Broken\n" for kind in kinds))
+    (metadata / "entry_points.txt").write_text(
+        "".join(f"[echelon.{kind}]\nbroken = broken:Broken\n" for kind in kinds)
+    )
     (tmp_path / "broken.py").write_text("raise RuntimeError('it was never finished')")
     lab = shutil.copytree(LAB, tmp_path / "lab")
     good = fresh.run("echelon", "check", *lab.iterdir(), PYTHONPATH=str(tmp_path))

@@ -17,7 +17,9 @@ DEVICE = 3
 
 def entry(dscp: int, queue: int = 1) -> p4r.Entity:
     action = P4TableAction("set_dscp", dscp=dscp)
-    return P4TableEntry("queue_to_dscp", match=P4TableMatch(queue=queue), action=action).encode(SCHEMA)
+    return P4TableEntry("queue_to_dscp", match=P4TableMatch(queue=queue), action=action).encode(
+        SCHEMA
+    )
 
 
 class Controlled:
@@ -27,7 +29,9 @@ class Controlled:
         self.record: list[dict[str, Any]] = []
         self.switch = RecordedSwitch(DEVICE, self.record.append)
         assert self.bid(5) == rpc_code.OK
-        request = p4r.SetForwardingPipelineConfigRequest(device_id=DEVICE, election_id=U128.encode(5))
+        request = p4r.SetForwardingPipelineConfigRequest(
+            device_id=DEVICE, election_id=U128.encode(5)
+        )
         request.action = p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
         request.config.p4info.CopyFrom(SCHEMA.p4info)
         self.switch.set_pipeline(request)
@@ -38,7 +42,9 @@ class Controlled:
 
     def write(self, *updates: tuple[Any, p4r.Entity], election_id: int = 5) -> None:
         listed = [p4r.Update(type=kind, entity=entity) for kind, entity in updates]
-        self.switch.write(p4r.WriteRequest(device_id=DEVICE, election_id=U128.encode(election_id), updates=listed))
+        self.switch.write(
+            p4r.WriteRequest(device_id=DEVICE, election_id=U128.encode(election_id), updates=listed)
+        )
 
     def read(self, *queries: p4r.Entity) -> list[p4r.Entity]:
         return list(self.switch.read(p4r.ReadRequest(device_id=DEVICE, entities=queries)))
@@ -82,7 +88,9 @@ def test_what_a_query_selects() -> None:
         (INSERT, p4r.Entity(meter_entry=p4r.MeterEntry()), rpc_code.UNIMPLEMENTED),
     ],
 )
-def test_a_batch_with_a_fault_changes_and_records_nothing(kind: Any, entity: p4r.Entity, code: int) -> None:
+def test_a_batch_with_a_fault_changes_and_records_nothing(
+    kind: Any, entity: p4r.Entity, code: int
+) -> None:
     here = Controlled()
     here.write((INSERT, entry(8)))
     before = list(here.record)
@@ -110,4 +118,7 @@ def test_requests_for_another_device_or_before_a_program() -> None:
         switch.pipeline(p4r.GetForwardingPipelineConfigRequest(device_id=DEVICE + 1))
     with pytest.raises(RefusedError) as early:
         switch.pipeline(p4r.GetForwardingPipelineConfigRequest(device_id=DEVICE))
-    assert (other.value.code, early.value.code) == (rpc_code.NOT_FOUND, rpc_code.FAILED_PRECONDITION)
+    assert (other.value.code, early.value.code) == (
+        rpc_code.NOT_FOUND,
+        rpc_code.FAILED_PRECONDITION,
+    )

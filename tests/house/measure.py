@@ -1,11 +1,11 @@
 """Counts of Python sources: how dense the code is, what comments it has, and how its names read.
 
 Tokens are names, operators, numbers and strings, but for docstrings. A statement is a logical line,
-whatever its width. An f-string is one token, as Python 3.11 reads it, so that each version of Python
-counts the same.
+whatever its width. An f-string is one token, as Python 3.11 reads it, so that each version of
+Python counts the same.
 
-Lines depend on the width at which the code is laid out. `count_folders` therefore counts a copy that
-ruff has formatted, and not the lines as they stand.
+Lines depend on the width at which the code is laid out. `count_folders` therefore counts a copy
+that ruff has formatted, and not the lines as they stand.
 """
 
 from __future__ import annotations

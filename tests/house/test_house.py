@@ -1,4 +1,6 @@
-"""No house gets worse than `limits.toml` says; and the counts are those that a reader makes by hand."""
+"""No house gets worse than `limits.toml` says; and the counts are those that a reader makes by
+hand.
+"""
 
 from __future__ import annotations
 

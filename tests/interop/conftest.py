@@ -25,11 +25,20 @@ def switch(tmp_path: Path) -> Iterator[Running]:
     """Yield a switch without a program."""
     ports = (str(tmp_path / "port1"), str(tmp_path / "port2"))
     command = [
-        *(sys.executable, "-c", "from softswitch.cli import main; main()", "--no-p4", "--log-level", "off"),
+        *(
+            sys.executable,
+            "-c",
+            "from softswitch.cli import main; main()",
+            "--no-p4",
+            "--log-level",
+            "off",
+        ),
         *(part for number, path in enumerate(ports, 1) for part in ("-i", f"{number}@unix:{path}")),
         *("--", "--grpc-server-addr", "127.0.0.1:0", "--cpu-port", "510"),
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"at (127\.0\.0\.1:\d+)", line)

@@ -20,7 +20,9 @@ TIMEOUT_S = 120
 def run(python: Path, session: str, switch: Any) -> dict[str, Any]:
     """Run a session in an environment; return what it printed."""
     program = [str(PROGRAM.with_suffix(".p4info.txtpb")), str(PROGRAM.with_suffix(".json"))]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+    }
     done = subprocess.run(
         [str(python), str(SESSIONS / session), switch.address, *program, *switch.ports],
         capture_output=True,

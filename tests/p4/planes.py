@@ -1,6 +1,8 @@
-"""The data plane on one switch: the v1model program, the TNA program's sources, or the compiled TNA program.
+"""The data plane on one switch: the v1model program, the TNA program's sources, or the compiled TNA
+program.
 
-Each has the same methods for its tables, which take times in microseconds, and shows what became of a packet.
+Each has the same methods for its tables, which take times in microseconds, and shows what became of
+a packet.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 MAC = int.from_bytes(MACS[2], "big")
 SIZES = constants("tna")
 STEP_US = 100_000
-"""Everything happens at multiples of this, and every threshold is in the middle between two of them."""
+"""Everything happens at multiples of this, and every threshold is in the middle between two of
+them.
+"""
 DEADLINES, BYTES = 0, 1
 """The profiles of `configured`."""
 
@@ -52,7 +56,10 @@ class Event:
 
 
 class DataPlane(ABC):
-    """A switch with one of the programs. `is_tna` says in which form its tables take what they are given."""
+    """A switch with one of the programs.
+
+    `is_tna` says in which form its tables take what they are given.
+    """
 
     is_tna: bool
     prefixes: tuple[str, str]
@@ -67,7 +74,14 @@ class DataPlane(ABC):
         self.ingress, self.egress = self.prefixes
 
     @abstractmethod
-    def insert(self, table: str, key: tuple[KeyElement, ...], action: str, args: list[int], priority: int = 0) -> None:
+    def insert(
+        self,
+        table: str,
+        key: tuple[KeyElement, ...],
+        action: str,
+        args: list[int],
+        priority: int = 0,
+    ) -> None:
         """Add an entry to a table."""
 
     @abstractmethod
@@ -82,26 +96,45 @@ class DataPlane(ABC):
         at = self.ingress + "classifier."
         self.insert(at + "shim_flow", (job, number), at + "set_flow", [flow])
 
-    def connection(self, ends: tuple[int, int, int, int], number: int, head_bytes: int, gap_us: int) -> None:
+    def connection(
+        self, ends: tuple[int, int, int, int], number: int, head_bytes: int, gap_us: int
+    ) -> None:
         at = self.ingress + "classifier."
         # A Tofino counts what is sent again, too: sequence numbers do not count here.
         timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0, 0]
-        self.insert(at + "tcp_connection", ends, at + "set_connection", [number, number, 1, *timing])
+        self.insert(
+            at + "tcp_connection", ends, at + "set_connection", [number, number, 1, *timing]
+        )
 
     def queue_pair(
-        self, end: tuple[int, int], number: int, mtu: int, head_bytes: int, gap_us: int, numbers_of: int | None = None
+        self,
+        end: tuple[int, int],
+        number: int,
+        mtu: int,
+        head_bytes: int,
+        gap_us: int,
+        numbers_of: int | None = None,
     ) -> None:
-        """Add a queue pair, given its host and number, of a connection with packet numbers of its own."""
+        """Add a queue pair, given its host and number, of a connection with packet numbers of its
+        own.
+        """
         at = self.ingress + "classifier."
         timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0]
         own = number if numbers_of is None else numbers_of
-        self.insert(at + "roce_connection", end, f"{at}set_queue_pair_{mtu}", [number, number, 1, *timing, own])
+        self.insert(
+            at + "roce_connection",
+            end,
+            f"{at}set_queue_pair_{mtu}",
+            [number, number, 1, *timing, own],
+        )
 
     def segment(self, connection: int, start: int, end: int, flow: int) -> None:
         """Add a segment from `start` to before `end`, both multiples of 4096."""
         at = self.ingress + ("position." if self.is_tna else "classifier.")
         if not self.is_tna:
-            self.insert(at + "segment", (connection, (start, end - 1)), at + "set_segment", [flow, end], 1)
+            self.insert(
+                at + "segment", (connection, (start, end - 1)), at + "set_segment", [flow, end], 1
+            )
             return
         for low in range(start, end, 4096):
             key = (connection, (low, 0xFFFFF000))
@@ -110,7 +143,9 @@ class DataPlane(ABC):
     def flow(self, flow: int, action: str, *args: int, port: int = 2) -> None:
         table = self.ingress + "flow.flow"
         name = f"{self.ingress}flow.{action}"
-        self.insert(table, (flow,), name if name in self.actions(table) else action, [port, MAC, *args])
+        self.insert(
+            table, (flow,), name if name in self.actions(table) else action, [port, MAC, *args]
+        )
 
     def deadline(
         self,
@@ -137,13 +172,20 @@ class DataPlane(ABC):
         """Give each key from one of `lows` to before the next its queue."""
         bits = SIZES["LEVEL_KEY_BITS"] if self.is_tna else 32
         at = self.ingress + "level."
-        for low, high, queue in zip(lows, [*(x - 1 for x in lows[1:]), (1 << bits) - 1], queues, strict=True):
+        for low, high, queue in zip(
+            lows, [*(x - 1 for x in lows[1:]), (1 << bits) - 1], queues, strict=True
+        ):
             args = [queue] if self.is_tna else [queue, low]
             self.insert(at + "level", (profile, (low, high)), at + "set_queue", args, 1)
 
     def classes(self) -> None:
         for traffic_class, queue in enumerate((1, 7, 0)):
-            self.insert(self.ingress + "traffic_class", (traffic_class,), self.ingress + "set_class_queue", [queue])
+            self.insert(
+                self.ingress + "traffic_class",
+                (traffic_class,),
+                self.ingress + "set_class_queue",
+                [queue],
+            )
         at = self.egress + "marking." if self.is_tna else self.ingress + "marking."
         for queue in range(8):
             self.insert(at + "queue_to_dscp", (queue,), at + "set_dscp", [queue << 3])
@@ -156,9 +198,16 @@ class DataPlane(ABC):
         if self.is_tna:
             for port in (1, 2, 3):
                 hold = self.ingress + "pause."
-                self.insert(hold + "promotion_hold", (port,), hold + "wait_after_last", [ticks(self.hold_us)])
+                self.insert(
+                    hold + "promotion_hold",
+                    (port,),
+                    hold + "wait_after_last",
+                    [ticks(self.hold_us)],
+                )
 
-    def period(self, profile: int, right: int, *, relative: bool, head_start: int = 0, alone: int = 0) -> None:
+    def period(
+        self, profile: int, right: int, *, relative: bool, head_start: int = 0, alone: int = 0
+    ) -> None:
         at = self.ingress + "profile."
         self._units[profile] = right, relative
         args = [right, int(relative), head_start % (1 << 32), alone, 0]
@@ -184,7 +233,14 @@ class OnV1model(DataPlane):
         self.switch = fast_switch(loaded)
         self._dropped = self.switch.counters[counter]
 
-    def insert(self, table: str, key: tuple[KeyElement, ...], action: str, args: list[int], priority: int = 0) -> None:
+    def insert(
+        self,
+        table: str,
+        key: tuple[KeyElement, ...],
+        action: str,
+        args: list[int],
+        priority: int = 0,
+    ) -> None:
         self.switch.tables[table].insert(key, priority, action, args)
 
     def actions(self, table: str) -> Sequence[str]:
@@ -233,10 +289,20 @@ class TnaCompiled(DataPlane):
         self._program = load_assembly(assembly, "echelon.bfa")
         self.switch = TofinoSwitch(self._program)
         self.switch.on_digest = lambda _now, _name, fields: self.events.append(
-            Event(*(fields[f"meta.{name}"] for name in ("first", "last", "flow")), fields["meta.epoch"] & 0xFF)
+            Event(
+                *(fields[f"meta.{name}"] for name in ("first", "last", "flow")),
+                fields["meta.epoch"] & 0xFF,
+            )
         )
 
-    def insert(self, table: str, key: tuple[KeyElement, ...], action: str, args: list[int], priority: int = 0) -> None:
+    def insert(
+        self,
+        table: str,
+        key: tuple[KeyElement, ...],
+        action: str,
+        args: list[int],
+        priority: int = 0,
+    ) -> None:
         target = self._program.tables[table]
         named = dict(zip(target.actions[action].params, args, strict=True))
         target.insert(key, action, named, priority)
@@ -268,7 +334,10 @@ Plane = TypeVar("Plane", bound=DataPlane)
 
 
 def configured(plane: Plane) -> Plane:
-    """Give a switch flows by shim and by bytes, ranked by thresholds, by bytes and not at all. Return it."""
+    """Give a switch flows by shim and by bytes, ranked by thresholds, by bytes and not at all.
+
+    Return it.
+    """
     plane.classes()
     plane.routes()
     for number, flow in enumerate((1, 2, 3, 4)):

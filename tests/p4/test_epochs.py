@@ -20,14 +20,22 @@ def compiled() -> Program:
 
 @pytest.fixture
 def switch(compiled: Program) -> Switch:
-    """Return a switch with one flow whose every packet wants queue 3, and a route for everything."""
+    """Return a switch with one flow whose every packet wants queue 3, and a route for
+    everything.
+    """
     made = fast_switch(compiled)
     ingress = "EchelonIngress."
     mac = int.from_bytes(MACS[2], "big")
-    made.tables[ingress + "classifier.shim_flow"].insert((1, 0), 0, ingress + "classifier.set_flow", [5])
+    made.tables[ingress + "classifier.shim_flow"].insert(
+        (1, 0), 0, ingress + "classifier.set_flow", [5]
+    )
     made.tables[ingress + "flow.flow"].insert((5,), 0, "deadline", [2, mac, 6, 7, 0, 0, 63])
-    made.tables[ingress + "level.level"].insert((7, (0, (1 << 32) - 1)), 1, ingress + "level.set_queue", [RANKED, 0])
-    made.tables[ingress + "forwarding.ipv4_lpm"].insert(((0, 0),), 0, ingress + "forwarding.route", [2, mac])
+    made.tables[ingress + "level.level"].insert(
+        (7, (0, (1 << 32) - 1)), 1, ingress + "level.set_queue", [RANKED, 0]
+    )
+    made.tables[ingress + "forwarding.ipv4_lpm"].insert(
+        ((0, 0),), 0, ingress + "forwarding.route", [2, mac]
+    )
     made.on_digest = lambda *_: None
     return made
 
@@ -51,7 +59,9 @@ def queue_of(switch: Switch, l4: bytes, protocol: int = 17) -> int | None:
         (0, 255, BEST_EFFORT),
     ],
 )
-def test_only_up_to_sixteen_behind_is_a_straggler(switch: Switch, after: int, epoch: int, expected: int) -> None:
+def test_only_up_to_sixteen_behind_is_a_straggler(
+    switch: Switch, after: int, epoch: int, expected: int
+) -> None:
     assert queue_of(switch, shim(1, 0, after, 1000)) == RANKED
     assert queue_of(switch, shim(1, 0, epoch, 1000)) == expected
 
@@ -73,6 +83,8 @@ def test_a_short_datagram_to_the_port_of_the_shim_is_forwarded(switch: Switch) -
         (tcp(1, 2, b"x" * 40)[:12] + b"\x40" + tcp(1, 2, b"x" * 40)[13:], 6),
     ],
 )
-def test_a_header_longer_than_its_packet_is_malformed(switch: Switch, l4: bytes, protocol: int) -> None:
+def test_a_header_longer_than_its_packet_is_malformed(
+    switch: Switch, l4: bytes, protocol: int
+) -> None:
     assert queue_of(switch, l4, protocol) is None
     assert switch.counters[DROPPED].read(0)[0] == 1

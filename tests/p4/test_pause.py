@@ -1,4 +1,6 @@
-"""Control Pause: a sender over TCP that never pauses changes its queue in order, and always sends everything."""
+"""Control Pause: a sender over TCP that never pauses changes its queue in order, and always sends
+everything.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def compiled() -> Program:
 
 @dataclass
 class Run:
-    """One connection through a switch whose slow port it shares with a rival in a queue of its own."""
+    """One connection through a switch whose slow port it shares with a rival in a queue of its
+    own.
+    """
 
     compiled: Program
     pauses: bool = True
@@ -77,47 +81,73 @@ class Run:
         receiver = network.add_host("h2", self._arrived)
         self.rival = network.add_host("h3", lambda _now_ns, _frame: None)
         for port, host in enumerate(("h1", "h2", "h3"), start=1):
-            network.connect((host, 0), ("s", port), RATE_BPS if port == RECEIVER else 100 * RATE_BPS, 1000)
+            network.connect(
+                (host, 0), ("s", port), RATE_BPS if port == RECEIVER else 100 * RATE_BPS, 1000
+            )
         for queue in range(8):
             floor_bps = 0 if queue == CONTROL_QUEUE else MIN_RATE_BPS
-            node.ports[RECEIVER].configure(queue, QueueConfig(level=queue, min_rate_bps=floor_bps), 0)
+            node.ports[RECEIVER].configure(
+                queue, QueueConfig(level=queue, min_rate_bps=floor_bps), 0
+            )
         self._install()
         self.sending, self.receiving = TcpStack(self.loop, self), TcpStack(self.loop, receiver)
         tcp = TcpSettings(receive_window_bytes=self.window_bytes)
-        self.connection = Connection(self.sending, self.receiving, ADDRESS, tcp, self._lost, self.tally)
+        self.connection = Connection(
+            self.sending, self.receiving, ADDRESS, tcp, self._lost, self.tally
+        )
         self.connection.establish()
 
     def _install(self) -> None:
         i, c = "EchelonIngress.", "EchelonIngress.classifier."
         tables = self.switch.tables
         for host in (SENDER, RECEIVER):
-            tables[i + "forwarding.ipv4_lpm"].insert(((ip(host), 32),), 0, i + "forwarding.route", [host, host])
-        tables[i + "traffic_class"].insert((constants()["CLASS_CONTROL"],), 0, i + "set_class_queue", [CONTROL_QUEUE])
+            tables[i + "forwarding.ipv4_lpm"].insert(
+                ((ip(host), 32),), 0, i + "forwarding.route", [host, host]
+            )
+        tables[i + "traffic_class"].insert(
+            (constants()["CLASS_CONTROL"],), 0, i + "set_class_queue", [CONTROL_QUEUE]
+        )
         for queue in range(8):
-            tables[i + "marking.queue_to_dscp"].insert((queue,), 0, i + "marking.set_dscp", [queue << 3])
+            tables[i + "marking.queue_to_dscp"].insert(
+                (queue,), 0, i + "marking.set_dscp", [queue << 3]
+            )
         ends = (ip(SENDER), ip(RECEIVER), 100, 200)
-        tables[c + "tcp_connection"].insert(ends, 0, c + "set_connection", [CONNECTION, 2, 1, 1 << 31, 1 << 31, 0, 1])
-        tables[c + "segment"].insert((CONNECTION, (0, self.flow_bytes - 1)), 1, c + "set_segment", [0, self.flow_bytes])
+        tables[c + "tcp_connection"].insert(
+            ends, 0, c + "set_connection", [CONNECTION, 2, 1, 1 << 31, 1 << 31, 0, 1]
+        )
+        tables[c + "segment"].insert(
+            (CONNECTION, (0, self.flow_bytes - 1)), 1, c + "set_segment", [0, self.flow_bytes]
+        )
         self.flow = tables[i + "flow.flow"].insert((0,), 0, "fixed", [RECEIVER, RECEIVER, LOW])
         tables[c + "shim_flow"].insert((9, 1), 0, c + "set_flow", [1])
         tables[i + "flow.flow"].insert((1,), 0, "fixed", [RECEIVER, RECEIVER, RIVAL_QUEUE])
         if self.pauses:
             back = (ip(RECEIVER), ip(SENDER), 200, 100)
-            tables[i + "pause.tcp_answer"].insert(back, 0, i + "pause.set_answered", [CONNECTION, 1])
+            tables[i + "pause.tcp_answer"].insert(
+                back, 0, i + "pause.set_answered", [CONNECTION, 1]
+            )
         if self.holds:
-            floors = [QueueSetting(RECEIVER, queue, queue, 1, MIN_RATE_BPS, None) for queue in range(7)]
+            floors = [
+                QueueSetting(RECEIVER, queue, queue, 1, MIN_RATE_BPS, None) for queue in range(7)
+            ]
             for entry in hold_part(floors, OUTER).entries:
                 key = tuple(value for _, value in entry.match)
                 values = [value for _, value in entry.actions[0].arguments]
-                tables[i + "promotion.promotion_hold"].insert(key, 0, i + "promotion.wait_after_last", values)
+                tables[i + "promotion.promotion_hold"].insert(
+                    key, 0, i + "promotion.wait_after_last", values
+                )
 
     def rerank(self, queue: int) -> None:
-        self.switch.tables["EchelonIngress.flow.flow"].modify(self.flow, "fixed", [RECEIVER, RECEIVER, queue])
+        self.switch.tables["EchelonIngress.flow.flow"].modify(
+            self.flow, "fixed", [RECEIVER, RECEIVER, queue]
+        )
 
     def contend(self, packets: int) -> None:
         """Let the rival send that many packets at once."""
         for number in range(packets):
-            self.rival.send(ipv4(ip(RIVAL), ip(RECEIVER), 17, shim(9, 1, 1, number, payload=bytes(1000))))
+            self.rival.send(
+                ipv4(ip(RIVAL), ip(RECEIVER), 17, shim(9, 1, 1, number, payload=bytes(1000)))
+            )
 
     def send(self, data: bytes, urgency: Urgency | None = None, /) -> None:
         """Send a frame of the sender's."""
@@ -153,7 +183,9 @@ class Run:
 
 
 def promoted(compiled: Program, **more: object) -> Run:
-    """Return the run of 400 packets that are worth a higher queue from the hundredth millisecond on."""
+    """Return the run of 400 packets that are worth a higher queue from the hundredth millisecond
+    on.
+    """
     run = Run(compiled, **more)  # type: ignore[arg-type]
     run.connection.write(400 * 1000)
     run.loop.at(100 * MS, run.rerank, HIGH)
@@ -163,12 +195,14 @@ def promoted(compiled: Program, **more: object) -> Run:
     return run
 
 
-def test_a_connection_that_never_pauses_stays_in_its_queue_unless_it_is_paused(compiled: Program) -> None:
+def test_a_connection_that_never_pauses_stays_in_its_queue_unless_it_is_paused(
+    compiled: Program,
+) -> None:
     assert promoted(compiled, pauses=False).queues == [LOW]
     paused = promoted(compiled)
     assert paused.queues == [LOW, HIGH]
-    # The window was closed for as long as the packets of one window waited, and the line idle for less than it takes
-    # them to pass.
+    # The window was closed for as long as the packets of one window waited, and the line idle for
+    # less than it takes them to pass.
     assert 0 < paused.windows.count(0) <= 20
     assert max(after - before for (before, _), (after, _) in pairwise(paused.data)) < 20 * MS
 
@@ -185,9 +219,13 @@ def test_bytes_that_no_flow_claims_are_not_paused(compiled: Program) -> None:
 
 
 def test_a_forged_packet_stalls_nobody(compiled: Program) -> None:
-    """It seems to be a megabyte ahead, so that no acknowledgement covers what the switch has seen."""
+    """It seems to be a megabyte ahead, so that no acknowledgement covers what the switch has
+    seen.
+    """
     run = Run(compiled)
-    forged = SegmentFrames(ADDRESS, stamped=True).build(zlib.crc32(ADDRESS.key) + (1 << 20) & 0xFFFFFFFF, 0, ACK, 1000)
+    forged = SegmentFrames(ADDRESS, stamped=True).build(
+        zlib.crc32(ADDRESS.key) + (1 << 20) & 0xFFFFFFFF, 0, ACK, 1000
+    )
     run.loop.at(50 * MS, run.send, forged)
     run.loop.at(100 * MS, run.rerank, HIGH)
     run.connection.write(400 * 1000)
@@ -214,10 +252,15 @@ def test_what_is_sent_again_counts_once(compiled: Program) -> None:
     run.loop.run()
     assert run.connection.received_bytes == 100 * 1000
     assert run.tally.retransmitted >= 3
-    assert run.switch.registers["EchelonIngress.classifier.connection_bytes"].read(CONNECTION) == 100 * 1000
+    assert (
+        run.switch.registers["EchelonIngress.classifier.connection_bytes"].read(CONNECTION)
+        == 100 * 1000
+    )
 
 
-changes = st.lists(st.tuples(st.integers(0, 600), st.sampled_from([LOW, 3, RIVAL_QUEUE, HIGH])), max_size=12)
+changes = st.lists(
+    st.tuples(st.integers(0, 600), st.sampled_from([LOW, 3, RIVAL_QUEUE, HIGH])), max_size=12
+)
 rivals = st.lists(st.tuples(st.integers(0, 600), st.integers(1, 200)), max_size=4)
 losses = st.sets(st.integers(0, 300), max_size=8)
 
@@ -233,7 +276,9 @@ def test_every_byte_arrives_in_order(
     window_bytes: int,
     holds: bool,
 ) -> None:
-    """Whatever is lost and whenever ranks change, nothing is stuck and no packet overtakes another."""
+    """Whatever is lost and whenever ranks change, nothing is stuck and no packet overtakes
+    another.
+    """
     run = Run(
         compiled,
         lost_data=sorted(lost_data),

@@ -1,6 +1,8 @@
-"""A window that a switch closes, on connections with data both ways: safe on one of the two ways, never on both.
+"""A window that a switch closes, on connections with data both ways: safe on one of the two ways,
+never on both.
 
-`tests/reference/linux_acks.py` has the kernel's rules. The last test is about what the controller asks switches for.
+`tests/reference/linux_acks.py` has the kernel's rules. The last test is about what the controller
+asks switches for.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ MOST_TIME_OUTS = 4 * WINDOW
 
 
 def ends(choices: Sequence[int], closing: Sequence[bool]) -> int | None:
-    """Return how many time-outs a connection needs after these events until all has arrived; None: it never does."""
+    """Return how many time-outs a connection needs after these events until all has arrived; None:
+    it never does.
+    """
     connection = Connection(closing)
     for choice in choices:
         connection.act(choice)
@@ -41,7 +45,9 @@ def drawn(count: int) -> Iterator[list[int]]:
 
 
 def test_closed_both_ways_some_freeze() -> None:
-    """The model knows what stalled: both ends acknowledge from the left edge, and take each other's for old."""
+    """The model knows what stalled: both ends acknowledge from the left edge, and take each other's
+    for old.
+    """
     frozen = [choices for choices in drawn(200) if ends(choices, (True, True)) is None]
     assert frozen
     for choices in frozen:
@@ -49,13 +55,18 @@ def test_closed_both_ways_some_freeze() -> None:
         for choice in choices:
             connection.act(choice)
         assert connection.finish(1000) is None
-        assert [end.snd_una < end.snd_nxt and end.snd_wnd == 0 for end in connection.ends] == [True, True]
+        assert [end.snd_una < end.snd_nxt and end.snd_wnd == 0 for end in connection.ends] == [
+            True,
+            True,
+        ]
         assert ends(choices, (True, False)) is not None
 
 
 @pytest.mark.parametrize("closing", [(False, False), (True, False)])
 def test_closed_one_way_all_arrives_after_few_time_outs(closing: tuple[bool, bool]) -> None:
-    @given(st.lists(st.integers(0, 31), max_size=120), st.lists(st.booleans(), min_size=2, max_size=2))
+    @given(
+        st.lists(st.integers(0, 31), max_size=120), st.lists(st.booleans(), min_size=2, max_size=2)
+    )
     @settings(max_examples=examples(300), deadline=None)
     def check(choices: list[int], stays: list[bool]) -> None:
         assert ends([*choices, *(12 + end for end in (0, 1) if stays[end])], closing) is not None
@@ -76,7 +87,9 @@ def test_a_million_connections() -> None:
     st.sampled_from([((4000, 5000),), ((4000, 5000), (4001, 5000))]),
 )
 @settings(max_examples=examples(100), deadline=None)
-def test_no_plan_closes_both_ways(carries: list[bool], pauses: list[bool], ports: tuple[tuple[int, int], ...]) -> None:
+def test_no_plan_closes_both_ways(
+    carries: list[bool], pauses: list[bool], ports: tuple[tuple[int, int], ...]
+) -> None:
     """The flows of a job between three hosts, and what passes the switch, do not matter."""
     hosts = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
     pairs = [(src, dst) for src in hosts for dst in hosts if src != dst]
@@ -85,11 +98,28 @@ def test_no_plan_closes_both_ways(carries: list[bool], pauses: list[bool], ports
         reported = ports if src < dst else tuple((theirs, ours) for ours, theirs in ports)
         if sent:
             one = SegmentIdentity(
-                src, dst, "tcp", 0, 0, 0, 9, 9, Fraction(1, 100), pauses[number % 2], reported=reported
+                src,
+                dst,
+                "tcp",
+                0,
+                0,
+                0,
+                9,
+                9,
+                Fraction(1, 100),
+                pauses[number % 2],
+                reported=reported,
             )
             identities["a", f"f{number}"] = one
     plan = plan_of(*(FlowPlan("a", name, Fixed(3), PATH) for _, name in list(identities)[:3]))
-    answers = only(lower(plan, diamond(), identities, softswitch())["s1"], "tcp_answer") if identities else ()
+    answers = (
+        only(lower(plan, diamond(), identities, softswitch())["s1"], "tcp_answer")
+        if identities
+        else ()
+    )
     closed = [dict(entry.match) for entry in answers if dict(entry.actions[0].arguments)["closes"]]
-    back = [{"src": m["dst"], "dst": m["src"], "src_port": m["dst_port"], "dst_port": m["src_port"]} for m in closed]
+    back = [
+        {"src": m["dst"], "dst": m["src"], "src_port": m["dst_port"], "dst_port": m["src_port"]}
+        for m in closed
+    ]
     assert not any(one in closed for one in back)

@@ -10,7 +10,17 @@ from math import log2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.echelon_twin import ATTAINED, DEADLINE, FIXED, WINDOW, Connection, Period, Queued, Rank, Twin
+from reference.echelon_twin import (
+    ATTAINED,
+    DEADLINE,
+    FIXED,
+    WINDOW,
+    Connection,
+    Period,
+    Queued,
+    Rank,
+    Twin,
+)
 from reference.frames import MACS, ipv4, shim, tcp, udp
 
 from echelon.model.p4program import program
@@ -30,14 +40,19 @@ def compiled() -> Program:
 
 
 def insert(
-    switch: Switch, table: str, key: tuple[object, ...], action: str, args: list[int], priority: int = 0
+    switch: Switch,
+    table: str,
+    key: tuple[object, ...],
+    action: str,
+    args: list[int],
+    priority: int = 0,
 ) -> None:
     switch.tables[table].insert(key, priority, action, args)
 
 
 def configure(switch: Switch) -> Twin:
-    """Configure the switch, and return a twin with the same flows of every ranking by shim, three connections by
-    5-tuple, and three hosts.
+    """Configure the switch, and return a twin with the same flows of every ranking by shim, three
+    connections by 5-tuple, and three hosts.
     """
     twin = Twin()
     twin.shim_flow = {
@@ -51,12 +66,36 @@ def configure(switch: Switch) -> Twin:
         5: Rank(DEADLINE, 3, MACS[2], echelonflow=3, profile=1),
         6: Rank(DEADLINE, 3, MACS[2], echelonflow=3, profile=1, offset_us=700, due_us=400),
         7: Rank(FIXED, 1, MACS[1], queue=2),
-        9: Rank(DEADLINE, 2, MACS[2], echelonflow=4, profile=2, due_us=50, left_us_of_byte=Fraction(1, 8)),
-        10: Rank(DEADLINE, 2, MACS[2], echelonflow=5, profile=3, offset_us=300, left_us_of_byte=Fraction(4)),
+        9: Rank(
+            DEADLINE,
+            2,
+            MACS[2],
+            echelonflow=4,
+            profile=2,
+            due_us=50,
+            left_us_of_byte=Fraction(1, 8),
+        ),
+        10: Rank(
+            DEADLINE,
+            2,
+            MACS[2],
+            echelonflow=5,
+            profile=3,
+            offset_us=300,
+            left_us_of_byte=Fraction(4),
+        ),
         11: Rank(ATTAINED, 3, MACS[3], group=1, profile=4),
         12: Rank(WINDOW, 2, MACS[2], group=2, profile=5, period_us=1000),
         # Nothing is known of flow 13.
-        14: Rank(DEADLINE, 2, MACS[2], echelonflow=6, profile=2, due_us=20, left_us_of_byte=Fraction(1, 4)),
+        14: Rank(
+            DEADLINE,
+            2,
+            MACS[2],
+            echelonflow=6,
+            profile=2,
+            due_us=20,
+            left_us_of_byte=Fraction(1, 4),
+        ),
     }
     twin.segment = {
         7: [(0, 999, 5, 1000), (1000, 2999, 6, 3000)],
@@ -73,7 +112,14 @@ def configure(switch: Switch) -> Twin:
         insert(switch, "EchelonIngress.flow.flow", (flow,), action, args)
     for connection, entries in twin.segment.items():
         for low, high, flow, end_bytes in entries:
-            insert(switch, C + "segment", (connection, (low, high)), C + "set_segment", [flow, end_bytes], 1)
+            insert(
+                switch,
+                C + "segment",
+                (connection, (low, high)),
+                C + "set_segment",
+                [flow, end_bytes],
+                1,
+            )
     connections = [
         ("tcp", (HOSTS[0], HOSTS[1], 100, 200), Connection(7, 3, True, 500, 2850)),
         ("udp", (HOSTS[1], HOSTS[0], 100, 200), Connection(8, 3, False, 500, 475)),
@@ -99,7 +145,9 @@ def configure(switch: Switch) -> Twin:
         5: ([0, 250, 600], [1, 6, 3]),
     }
     for profile, (lows, queues) in twin.profiles.items():
-        for low, high, queue in zip(lows, [*(x - 1 for x in lows[1:]), (1 << 32) - 1], queues, strict=True):
+        for low, high, queue in zip(
+            lows, [*(x - 1 for x in lows[1:]), (1 << 32) - 1], queues, strict=True
+        ):
             insert(switch, L + "level", (profile, (low, high)), L + "set_queue", [queue, low], 1)
     # A period of about 2 ms, and one of 0.7 ms.
     twin.periods = {
@@ -119,21 +167,44 @@ def configure(switch: Switch) -> Twin:
     insert(switch, f + "station", (int.from_bytes(MACS[2], "big"),), f + "forward", [2])
     twin.class_queue = {0: 1, 1: 7, 2: 0}
     for traffic_class, queue in twin.class_queue.items():
-        insert(switch, "EchelonIngress.traffic_class", (traffic_class,), "EchelonIngress.set_class_queue", [queue])
+        insert(
+            switch,
+            "EchelonIngress.traffic_class",
+            (traffic_class,),
+            "EchelonIngress.set_class_queue",
+            [queue],
+        )
     for queue in range(8):
         twin.dscp[queue] = queue << 3
         insert(
-            switch, "EchelonIngress.marking.queue_to_dscp", (queue,), "EchelonIngress.marking.set_dscp", [queue << 3]
+            switch,
+            "EchelonIngress.marking.queue_to_dscp",
+            (queue,),
+            "EchelonIngress.marking.set_dscp",
+            [queue << 3],
         )
     twin.ecn_threshold[2, 3] = 2
-    insert(switch, "EchelonEgress.queue_depth.ecn_threshold", (2, 3), "EchelonEgress.queue_depth.mark_from", [2])
+    insert(
+        switch,
+        "EchelonEgress.queue_depth.ecn_threshold",
+        (2, 3),
+        "EchelonEgress.queue_depth.mark_from",
+        [2],
+    )
     twin.virtual_queue[3] = (5000, 2000)
     insert(
-        switch, "EchelonIngress.virtual_queue.virtual_queue", (3,), "EchelonIngress.virtual_queue.drain", [5000, 2000]
+        switch,
+        "EchelonIngress.virtual_queue.virtual_queue",
+        (3,),
+        "EchelonIngress.virtual_queue.drain",
+        [5000, 2000],
     )
-    # Hosts 1 and 2 are at ports with queues of the switch, port 3 has queues behind it: all but queue 5.
+    # Hosts 1 and 2 are at ports with queues of the switch, port 3 has queues behind it: all but
+    # queue 5.
     twin.promotion_hold = {
-        (3, queue): us for queue, us in enumerate((0, 1, 100, 700, 1 << 20, None, 90, (1 << 32) - 1)) if us is not None
+        (3, queue): us
+        for queue, us in enumerate((0, 1, 100, 700, 1 << 20, None, 90, (1 << 32) - 1))
+        if us is not None
     }
     for key, us in twin.promotion_hold.items():
         p = "EchelonIngress.promotion."
@@ -146,14 +217,19 @@ def arguments(rank: Rank) -> tuple[str, list[int]]:
     path = [rank.port, int.from_bytes(rank.mac, "big")]
     return {
         FIXED: ("fixed", [*path, rank.queue]),
-        DEADLINE: ("deadline", [*path, rank.echelonflow, rank.profile, rank.offset_us, rank.due_us, left_shift(rank)]),
+        DEADLINE: (
+            "deadline",
+            [*path, rank.echelonflow, rank.profile, rank.offset_us, rank.due_us, left_shift(rank)],
+        ),
         ATTAINED: ("attained", [*path, rank.group, rank.profile]),
         WINDOW: ("window", [*path, rank.group, rank.profile, rank.period_us]),
     }[rank.kind]
 
 
 def left_shift(rank: Rank) -> int:
-    """Return the argument by which a byte counts the nearest power of two of microseconds; 63: nothing."""
+    """Return the argument by which a byte counts the nearest power of two of microseconds; 63:
+    nothing.
+    """
     return 63 if rank.left_us_of_byte == 0 else 16 - round(log2(rank.left_us_of_byte))
 
 
@@ -201,9 +277,19 @@ def frames() -> st.SearchStrategy[bytes]:
         host, st.one_of(host, st.sampled_from([0x0A0B0C0D, 0xC0000001])), ttl, tos, st.sampled_from([0, 0, 0, 0, 5]),
     )  # fmt: skip
     odd = st.one_of(
-        st.builds(lambda s, d, o: ipv4(s, d, 17, bytes(40), options=bytes(4 * o)), host, host, st.integers(1, 10)),
+        st.builds(
+            lambda s, d, o: ipv4(s, d, 17, bytes(40), options=bytes(4 * o)),
+            host,
+            host,
+            st.integers(1, 10),
+        ),
         st.builds(lambda s, d: ipv4(s, d, 17, bytes(40), checksum=1), host, host),
-        st.builds(lambda s, d, v: ipv4(s, d, 17, bytes(40), version=v), host, host, st.sampled_from([0, 5, 6, 15])),
+        st.builds(
+            lambda s, d, v: ipv4(s, d, 17, bytes(40), version=v),
+            host,
+            host,
+            st.sampled_from([0, 5, 6, 15]),
+        ),
         st.just(MACS[2] + MACS[1] + b"\x08\x06" + bytes(46)),
         st.just(MACS[7] + MACS[1] + b"\x08\x06" + bytes(46)),
         st.binary(max_size=60),
@@ -213,7 +299,12 @@ def frames() -> st.SearchStrategy[bytes]:
 
 
 steps = st.lists(
-    st.builds(Step, st.sampled_from([0, 0, 1, 50, 100, 333, 501, 2000, 1 << 33, 1 << 47]), frames(), st.integers(0, 3)),
+    st.builds(
+        Step,
+        st.sampled_from([0, 0, 1, 50, 100, 333, 501, 2000, 1 << 33, 1 << 47]),
+        frames(),
+        st.integers(0, 3),
+    ),
     max_size=60,
 )
 
@@ -233,14 +324,21 @@ def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
                 # Time goes on where the 48-bit clock wraps.
                 enq_ns = since_us * 1000
                 (gone,) = switch.egress(mine, enq_ns, enq_ns + waited_us * 1000, depth, depth)  # type: ignore[arg-type]
-                expected_frame = twin.egress(theirs, depth, waited_us, (since_us + waited_us) % (1 << 48))
+                expected_frame = twin.egress(
+                    theirs, depth, waited_us, (since_us + waited_us) % (1 << 48)
+                )
                 assert gone.packet == expected_frame, f"step {number}"
         queued = switch.ingress(1, step.frame, now_us * 1000)
         expected = twin.ingress(step.frame, now_us)
         assert len(queued) == (expected is not None), f"step {number}: {step.frame.hex()}"
         if expected is not None:
-            assert (queued[0].port, queued[0].queue) == (expected.port, expected.queue), f"step {number}"
-            waiting.setdefault((expected.port, expected.queue), []).append((queued[0], expected, now_us))
+            assert (queued[0].port, queued[0].queue) == (
+                expected.port,
+                expected.queue,
+            ), f"step {number}"
+            waiting.setdefault((expected.port, expected.queue), []).append(
+                (queued[0], expected, now_us)
+            )
             yield "forwarded"
         else:
             yield "dropped"
@@ -261,8 +359,8 @@ def test_same_packets_same_fate(compiled: Program, sequence: list[Step]) -> None
 def few_flows() -> st.SearchStrategy[bytes]:
     """Return a strategy for packets that wait for promotion.
 
-    They are of few flows in one iteration, by shim and by bytes, to a port with queues of the switch and to one with
-    queues behind it.
+    They are of few flows in one iteration, by shim and by bytes, to a port with queues of the
+    switch and to one with queues behind it.
     """
     flags = st.sampled_from([0, 0, 0, 8, 12])
     body = st.sampled_from([30, 500]).map(bytes)
@@ -295,8 +393,8 @@ def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> Non
 
 
 def competing_flows() -> st.SearchStrategy[bytes]:
-    """Return a strategy for packets of three jobs that are ranked relative to each other at one port, over a few
-    iterations. One is known by its bytes.
+    """Return a strategy for packets of three jobs that are ranked relative to each other at one
+    port, over a few iterations. One is known by its bytes.
     """
     told = st.one_of(st.just((0, 0)), st.tuples(st.integers(0, 4000), st.integers(0, 2000)))
     shims = st.builds(
@@ -308,7 +406,12 @@ def competing_flows() -> st.SearchStrategy[bytes]:
 
 
 competitions = st.lists(
-    st.builds(Step, st.sampled_from([0, 1, 20, 89, 90, 91, 300, 1999, 2001]), competing_flows(), st.integers(0, 3)),
+    st.builds(
+        Step,
+        st.sampled_from([0, 1, 20, 89, 90, 91, 300, 1999, 2001]),
+        competing_flows(),
+        st.integers(0, 3),
+    ),
     min_size=10,
     max_size=40,
 )
@@ -322,14 +425,19 @@ def test_same_packets_same_rank(compiled: Program, sequence: list[Step]) -> None
 
 
 @pytest.mark.parametrize(("left_us", "epochs"), [(2000, {1}), (10, {1, 2})])
-def test_what_waits_in_a_queue_is_no_silence_of_its_job(compiled: Program, left_us: int, epochs: set[int]) -> None:
-    """The last 100 of 3000 bytes come 2100 us behind those before, which the queue has held until `left_us`.
+def test_what_waits_in_a_queue_is_no_silence_of_its_job(
+    compiled: Program, left_us: int, epochs: set[int]
+) -> None:
+    """The last 100 of 3000 bytes come 2100 us behind those before, which the queue has held until
+    `left_us`.
 
     The connections count as one, without their sequence numbers, and 500 us are a silence.
     """
     switch = fast_switch(compiled)
     configure(switch)
-    frame = [ipv4(HOSTS[0], HOSTS[1], 6, tcp(100, 200, bytes(size))) for size in (1000, 1000, 900, 100)]
+    frame = [
+        ipv4(HOSTS[0], HOSTS[1], 6, tcp(100, 200, bytes(size))) for size in (1000, 1000, 900, 100)
+    ]
     held = [queued for each in frame[:3] for queued in switch.ingress(1, each, 1_000_000_000)]
     for queued in held:
         switch.egress(queued, 1_000_000_000, (1_000_000 + left_us) * 1000, 0, 0)
@@ -339,19 +447,37 @@ def test_what_waits_in_a_queue_is_no_silence_of_its_job(compiled: Program, left_
 
 
 def test_several_connections_count_as_one_but_for_what_is_sent_again(compiled: Program) -> None:
-    """Two connections bring 1500 of 3000 bytes each. Their positions add up, and what is sent again moves neither."""
+    """Two connections bring 1500 of 3000 bytes each.
+
+    Their positions add up, and what is sent again moves neither.
+    """
     switch = fast_switch(compiled)
     configure(switch)
     for number, port in ((20, 1), (21, 2)):
         values = [7, 3, 1, 500, 2850, 0, number]
-        insert(switch, C + "tcp_connection", (HOSTS[0], HOSTS[1], port, 9), C + "set_one_of", values)
+        insert(
+            switch, C + "tcp_connection", (HOSTS[0], HOSTS[1], port, 9), C + "set_one_of", values
+        )
     now_ns = 1_000_000_000
-    # Twice 500 bytes of flow 5, which is 1000 long, then four times of flow 6; the rest was sent before.
-    for port, sequence in ((1, 0), (1, 0), (2, 5000), (1, 500), (2, 5000), (2, 5500), (1, 500), (2, 5500), (1, 1000)):
+    # Twice 500 bytes of flow 5, which is 1000 long, then four times of flow 6; the rest was sent
+    # before.
+    for port, sequence in (
+        (1, 0),
+        (1, 0),
+        (2, 5000),
+        (1, 500),
+        (2, 5000),
+        (2, 5500),
+        (1, 500),
+        (2, 5500),
+        (1, 1000),
+    ):
         now_ns += 1000
         frame = ipv4(HOSTS[0], HOSTS[1], 6, tcp(port, 9, bytes(500), seq=sequence))
         assert len(switch.ingress(1, frame, now_ns)) == 1
-    assert [(flow, epoch) for _, flow, epoch, *_ in twin_digests(switch)].count((6, 1)) == 1, "its first packet alone"
+    assert [(flow, epoch) for _, flow, epoch, *_ in twin_digests(switch)].count((6, 1)) == 1, (
+        "its first packet alone"
+    )
     now_ns += 1000
     switch.ingress(1, ipv4(HOSTS[0], HOSTS[1], 6, tcp(2, 9, bytes(500), seq=6000)), now_ns)
     last, flow, epoch, *_ = twin_digests(switch)[-1]

@@ -1,4 +1,6 @@
-"""Queues behind the switch: a flow keeps its order, in whatever way they are served that keeps their minimum rates."""
+"""Queues behind the switch: a flow keeps its order, in whatever way they are served that keeps
+their minimum rates.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ OUTER = OuterQueues(depth_packets=3, frame_bytes=1000)
 MIN_RATE_BPS = 100_000
 FRAME_US = 80_000
 """The time of a frame at the minimum rate."""
-SETTINGS = [QueueSetting(PORT, queue, queue, 1, MIN_RATE_BPS if queue < 7 else 0, None) for queue in range(8)]
+SETTINGS = [
+    QueueSetting(PORT, queue, queue, 1, MIN_RATE_BPS if queue < 7 else 0, None)
+    for queue in range(8)
+]
 HOLD_US = hold_us(SETTINGS[0], OUTER)
 STEP_US = 49_000
 """A flow rises by a queue each time that it is late by so much more."""
@@ -42,20 +47,27 @@ def compiled() -> Program:
 
 
 def ranked(compiled: Program) -> Switch:
-    """Return a switch with SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, all late from their start, to
-    one port.
+    """Return a switch with SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, all late from
+    their start, to one port.
     """
     switch = fast_switch(compiled)
     i = "EchelonIngress."
     c = i + "classifier."
 
-    def insert(table: str, key: tuple[object, ...], action: str, values: list[int], priority: int = 0) -> None:
+    def insert(
+        table: str, key: tuple[object, ...], action: str, values: list[int], priority: int = 0
+    ) -> None:
         switch.tables[table].insert(key, priority, action, values)
 
     for flow in (SHIM_FLOW, OTHER):
         insert(c + "shim_flow", (1, flow), c + "set_flow", [flow])
         insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0, 0, 63])
-    insert(c + "tcp_connection", (SRC, DST, 100, 200), c + "set_connection", [7, 2, 1, (1 << 32) - 1, 1 << 31, 0, 0])
+    insert(
+        c + "tcp_connection",
+        (SRC, DST, 100, 200),
+        c + "set_connection",
+        [7, 2, 1, (1 << 32) - 1, 1 << 31, 0, 0],
+    )
     # Flow after flow of five packets on one connection, each second one in a queue of its own.
     for place in range(10):
         flow, ends = TCP_FLOW + place, (4500 * place, 4500 * place + 4499)
@@ -111,7 +123,9 @@ class Arrival:
 
 
 def carried(compiled: Program, packets: Sequence[Sent]) -> list[Arrival]:
-    """Return the arrivals of the packets that were not dropped, in the order in which they were sent."""
+    """Return the arrivals of the packets that were not dropped, in the order in which they were
+    sent.
+    """
     switch, queues = ranked(compiled), [OuterQueue() for _ in range(8)]
     out: list[Arrival] = []
     now_us = 1_000_000
@@ -121,7 +135,12 @@ def carried(compiled: Program, packets: Sequence[Sent]) -> list[Arrival]:
         if packet.flow == TCP_FLOW:
             frame = ipv4(SRC, DST, 6, tcp(100, 200, bytes(900)))
         else:
-            frame = ipv4(SRC, DST, 17, shim(1, packet.flow, 1, 0, flags=ALONE if alone else 0, payload=bytes(900)))
+            frame = ipv4(
+                SRC,
+                DST,
+                17,
+                shim(1, packet.flow, 1, 0, flags=ALONE if alone else 0, payload=bytes(900)),
+            )
         (queued,) = switch.ingress(1, frame, now_us * 1000)
         since_us, now_us = now_us, now_us + packet.inside_us
         (gone,) = switch.egress(queued, since_us * 1000, now_us * 1000, 0, 0)
@@ -133,7 +152,9 @@ def carried(compiled: Program, packets: Sequence[Sent]) -> list[Arrival]:
 
 
 # What is a little too short after a full queue, and what is just enough.
-waits = st.sampled_from([0, 0, 0, 10, 40_000, FRAME_US, 3 * FRAME_US - 20, HOLD_US - 10, HOLD_US, HOLD_US + 10])
+waits = st.sampled_from(
+    [0, 0, 0, 10, 40_000, FRAME_US, 3 * FRAME_US - 20, HOLD_US - 10, HOLD_US, HOLD_US + 10]
+)
 packets = st.builds(
     Sent,
     waits,
@@ -145,7 +166,9 @@ packets = st.builds(
 
 @given(st.lists(packets, min_size=2, max_size=40))
 @settings(max_examples=examples(150), deadline=None)
-def test_no_packet_overtakes_an_earlier_one_of_its_flow(compiled: Program, sequence: list[Sent]) -> None:
+def test_no_packet_overtakes_an_earlier_one_of_its_flow(
+    compiled: Program, sequence: list[Sent]
+) -> None:
     arrivals = carried(compiled, sequence)
     for flow in (SHIM_FLOW, TCP_FLOW, OTHER):
         mine = [arrival for arrival in arrivals if arrival.flow == flow]
@@ -182,8 +205,14 @@ def test_a_flow_rises_when_its_last_packet_must_have_left(
 
 
 def test_a_window_that_was_drained_rises_at_once(compiled: Program) -> None:
-    # Three packets wait for the longest time; late, the fourth asks for the window to be drained; the fifth is alone.
-    burst = [one(SHIM_FLOW, 0), one(SHIM_FLOW, 0), one(SHIM_FLOW, STEP_US), one(SHIM_FLOW, FRAME_US)]
+    # Three packets wait for the longest time; late, the fourth asks for the window to be drained;
+    # the fifth is alone.
+    burst = [
+        one(SHIM_FLOW, 0),
+        one(SHIM_FLOW, 0),
+        one(SHIM_FLOW, STEP_US),
+        one(SHIM_FLOW, FRAME_US),
+    ]
     seen = carried(compiled, [*burst, one(SHIM_FLOW, 3 * FRAME_US)])
     assert [(arrival.queue, arrival.drain) for arrival in seen] == [
         (0, False), (0, False), (0, True), (0, True), (7, False),

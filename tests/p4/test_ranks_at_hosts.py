@@ -67,7 +67,9 @@ def compiled() -> Program:
 
 @dataclass(frozen=True)
 class Step:
-    """A packet: which flow, how long after the one before, how its epoch differs, and what its sender knows."""
+    """A packet: which flow, how long after the one before, how its epoch differs, and what its
+    sender knows.
+    """
 
     flow: int
     later_us: int
@@ -123,16 +125,27 @@ def places() -> tuple[Fabric, Capabilities]:
 
 
 def rules_of(made: list[Any]) -> tuple[HostRule, ...]:
-    """Return the rules for flows with these rankings. All of one EchelonFlow have the same `relative`."""
+    """Return the rules for flows with these rankings.
+
+    All of one EchelonFlow have the same `relative`.
+    """
     shared = {one.echelonflow: one for one in made if isinstance(one, Deadline)}
     made = [
-        replace(one, relative=shared[one.echelonflow].relative, thresholds_s=shared[one.echelonflow].thresholds_s)
-        if isinstance(one, Deadline)
-        else one
+        (
+            replace(
+                one,
+                relative=shared[one.echelonflow].relative,
+                thresholds_s=shared[one.echelonflow].thresholds_s,
+            )
+            if isinstance(one, Deadline)
+            else one
+        )
         for one in made
     ]
     fabric, able = places()
-    flows = [FlowPlan("job", f"f{number}", one, ("s0", "tor", "s1")) for number, one in enumerate(made)]
+    flows = [
+        FlowPlan("job", f"f{number}", one, ("s0", "tor", "s1")) for number, one in enumerate(made)
+    ]
     identities = {flow.flow: ShimIdentity(1, number) for number, flow in enumerate(flows)}
     return lower_at_hosts("job", flows, identities, fabric, able)
 
@@ -197,7 +210,11 @@ class InSwitch:
         (gone,) = self._switch.egress(queued, now_us * 1000, now_us * 1000, 0, 0)
         assert gone.packet is not None
         told = gone.packet[42:]
-        age_us, memory, queue = int.from_bytes(told[12:16], "big"), int.from_bytes(told[16:18], "big"), queued.queue
+        age_us, memory, queue = (
+            int.from_bytes(told[12:16], "big"),
+            int.from_bytes(told[16:18], "big"),
+            queued.queue,
+        )
         if rule.factor and queued.port:
             rank = self._switch.registers[INGRESS + "by_deadline.top_rank"].read(flow + 1)
             behind = (rule.top - rank + 2**47) % 2**48 - 2**47
@@ -237,7 +254,10 @@ def test_both_agree_with_the_switch(made: list[Any], sent: list[Step]) -> None:
     python, switch = [FlowRank(rule, states[rule.echelonflow]) for rule in rules], InSwitch(rules)
     for flow, now_us, packet in packets(sent, alone=True):
         state = states[rules[flow].echelonflow]
-        over = state.epoch is not None and (packet.epoch - state.epoch) % 256 >= constants()["STRAGGLER_FROM"]
+        over = (
+            state.epoch is not None
+            and (packet.epoch - state.epoch) % 256 >= constants()["STRAGGLER_FROM"]
+        )
         ours, theirs = python[flow].rank(now_us, replace(packet)), switch.rank(flow, now_us, packet)
         if rules[flow].levels and over:
             assert ours.queue == 0

@@ -1,7 +1,8 @@
 """RoCE v2 in the v1model program, and in the TNA program as p4c compiled it.
 
-Flows are told by where packets leave, beside positions that follow from what the sender does: whatever is lost and sent
-again, a packet's place in its iteration is that which it was first sent with.
+Flows are told by where packets leave, beside positions that follow from what the sender does:
+whatever is lost and sent again, a packet's place in its iteration is that which it was first sent
+with.
 """
 
 from __future__ import annotations
@@ -35,15 +36,25 @@ def make(kind: str) -> DataPlane:
 
 
 def placed(
-    plane: DataPlane, mtu: int, ends: list[int], pairs: tuple[int, ...] = (PAIR,), queues: tuple[int, ...] = ()
+    plane: DataPlane,
+    mtu: int,
+    ends: list[int],
+    pairs: tuple[int, ...] = (PAIR,),
+    queues: tuple[int, ...] = (),
 ) -> DataPlane:
-    """Give a switch flows that end behind these packets of a connection, which leave by ports 2 and 3 in turn."""
+    """Give a switch flows that end behind these packets of a connection, which leave by ports 2 and
+    3 in turn.
+    """
     plane.classes()
     plane.routes()
     for place, pair in enumerate(pairs):
-        plane.queue_pair((HOSTS[1], pair), CONNECTION, mtu, ends[-1] * mtu * 19 // 20, GAP_US, CONNECTION + place)
+        plane.queue_pair(
+            (HOSTS[1], pair), CONNECTION, mtu, ends[-1] * mtu * 19 // 20, GAP_US, CONNECTION + place
+        )
     for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        plane.flow(number, "fixed", queues[number] if queues else 5, port=2 if queues else 2 + number % 2)
+        plane.flow(
+            number, "fixed", queues[number] if queues else 5, port=2 if queues else 2 + number % 2
+        )
         segment(plane, start * mtu, end * mtu, number)
     return plane
 
@@ -51,7 +62,11 @@ def placed(
 def segment(plane: DataPlane, start: int, end: int, flow: int) -> None:
     """Add a segment; for TNA as prefixes of multiples of 256."""
     at = plane.ingress + ("position." if plane.is_tna else "classifier.")
-    ranges = [(low, 0xFFFFFF00) for low in range(start, end, 256)] if plane.is_tna else [(start, end - 1)]
+    ranges = (
+        [(low, 0xFFFFFF00) for low in range(start, end, 256)]
+        if plane.is_tna
+        else [(start, end - 1)]
+    )
     for position in ranges:
         plane.insert(at + "segment", (CONNECTION, position), at + "set_segment", [flow, end], 1)
 
@@ -69,7 +84,8 @@ def left_by(plane: DataPlane, data: bytes, now_us: int) -> tuple[int, int]:
 def go_back_n(random: Random, packets: int, window: int, lose: float) -> Iterator[int]:
     """Yield the places of packets in the order in which a switch sees them.
 
-    Some are lost before it, and some behind it, and the sender goes back to each. The first is not lost before it.
+    Some are lost before it, and some behind it, and the sender goes back to each. The first is not
+    lost before it.
     """
     acked = 0
     while acked < packets:
@@ -117,7 +133,11 @@ def test_answers_and_notifications_are_control_and_move_nothing(kind: str) -> No
     assert left_by(plane, frame(10, FIRST), START_US) == (2, 5)
     for opcode in (constants()["BTH_ACKNOWLEDGE"], constants()["BTH_CONGESTION"], 0xB1):
         assert left_by(plane, frame(1000, opcode), START_US + 1000) == (2, CONTROL)
-    assert [left_by(plane, frame(psn), START_US + 2000 + psn)[0] for psn in (11, 12, 13)] == [2, 3, 3]
+    assert [left_by(plane, frame(psn), START_US + 2000 + psn)[0] for psn in (11, 12, 13)] == [
+        2,
+        3,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("kind", ["v1model", "tna"])
@@ -139,18 +159,31 @@ def test_queue_pairs_of_one_connection_are_counted_together(kind: str) -> None:
     one, other = NUMBERS - 2, 5_000_000
     for iteration in range(3):
         now_us = START_US + iteration * 10 * STEP_US
-        # Of the first pair, of the second one, and so on; the position is the number of packets before.
+        # Of the first pair, of the second one, and so on; the position is the number of packets
+        # before.
         places = [(PAIR, one), (OTHER_PAIR, other), (PAIR, one + 1), (OTHER_PAIR, other + 1)]
-        places += [(PAIR, one + 2), (PAIR, one + 2), (OTHER_PAIR, other + 2), (PAIR, one + 3), (OTHER_PAIR, other + 3)]
-        seen = [left_by(plane, frame(psn, FIRST, pair), now_us + 1000 * at)[0] for at, (pair, psn) in enumerate(places)]
-        # Known from the second iteration on, since the number before the first packet of a pair is not.
+        places += [
+            (PAIR, one + 2),
+            (PAIR, one + 2),
+            (OTHER_PAIR, other + 2),
+            (PAIR, one + 3),
+            (OTHER_PAIR, other + 3),
+        ]
+        seen = [
+            left_by(plane, frame(psn, FIRST, pair), now_us + 1000 * at)[0]
+            for at, (pair, psn) in enumerate(places)
+        ]
+        # Known from the second iteration on, since the number before the first packet of a pair is
+        # not.
         assert iteration == 0 or seen == [2] * 4 + [3] * 5
         one, other = one + 4, other + 4
 
 
 @pytest.mark.parametrize("kind", ["v1model", "tna"])
 def test_time_outs_open_no_iteration(kind: str) -> None:
-    """The last packet is lost behind the switch, and sent again after a gap that would open an iteration."""
+    """The last packet is lost behind the switch, and sent again after a gap that would open an
+    iteration.
+    """
     plane = placed(make(kind), 1024, [20, 40])
     now_us = START_US
     for psn in range(40):
@@ -189,6 +222,8 @@ def test_a_queue_pair_rises_with_the_first_packet_of_a_message(opcode: int) -> N
     for psn, service in ((NUMBERS - 1, 0), (2, 0xA0)):
         now_us = START_US + service * STEP_US
         assert left_by(plane, frame(psn, FIRST), now_us) == (2, 2)
-        assert left_by(plane, frame(psn + 1, service | opcode), now_us + 1000)[1] == (2 if opcode in MIDDLES else 5)
+        assert left_by(plane, frame(psn + 1, service | opcode), now_us + 1000)[1] == (
+            2 if opcode in MIDDLES else 5
+        )
         # It falls with any packet.
         assert left_by(plane, frame(psn + 2, service | opcode), now_us + 2000)[1] == 1

@@ -1,12 +1,16 @@
-"""What the TNA program means, its sources and the compiled program: beside the v1model program, and by hand.
+"""What the TNA program means, its sources and the compiled program: beside the v1model program, and
+by hand.
 
-The same random packets get equal ports, queues and bytes. Time passes in steps, and the thresholds are in the middle
-between two steps, because the TNA program's ticks are 1.024 µs long. Where the programs are meant to differ
-(docs/data-plane.md, "On Tofino"), the packets stay away, and what is meant is checked by hand:
+The same random packets get equal ports, queues and bytes. Time passes in steps, and the thresholds
+are in the middle between two steps, because the TNA program's ticks are 1.024 µs long. Where the
+programs are meant to differ (docs/data-plane.md, "On Tofino"), the packets stay away, and what is
+meant is checked by hand:
 
-* `fixed` looks at no epoch on Tofino: a straggler would count as a first packet. Its flow keeps its epoch.
+* `fixed` looks at no epoch on Tofino: a straggler would count as a first packet. Its flow keeps its
+  epoch.
 * Relative ranks and windows are in other units.
-* A register of v1model has 48-bit times. Both clocks may wrap, but no flow is silent for more than 36 minutes.
+* A register of v1model has 48-bit times. Both clocks may wrap, but no flow is silent for more than
+  36 minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +26,17 @@ from reference.tna_on_v1model import compiled as compile_tna
 from echelon.model.p4program import constants, program
 from softswitch import load_program
 from tests.needs import needs
-from tests.p4.planes import HOSTS, STEP_US, DataPlane, Seen, TnaCompiled, TnaSources, configured, ticks, v1model
+from tests.p4.planes import (
+    HOSTS,
+    STEP_US,
+    DataPlane,
+    Seen,
+    TnaCompiled,
+    TnaSources,
+    configured,
+    ticks,
+    v1model,
+)
 
 RUN = 500
 """The packets that one pair of switches gets."""
@@ -52,11 +66,16 @@ def tna(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def packets(random: Random, epoch: int) -> Iterator[tuple[int, bytes]]:
-    """Yield `RUN` packets, each with the steps since the one before; iterations begin at `epoch` and go on."""
+    """Yield `RUN` packets, each with the steps since the one before; iterations begin at `epoch`
+    and go on.
+    """
     for _ in range(RUN):
         if random.random() < 0.03:
             epoch += random.choice((1, 1, 1, 2, 100))
-        yield random.choice((1, 1, 1, 2, 3, 9)), _frame(random, (epoch + random.choice((0, 0, 0, 0, 1, -1, -2))) % 256)
+        yield (
+            random.choice((1, 1, 1, 2, 3, 9)),
+            _frame(random, (epoch + random.choice((0, 0, 0, 0, 1, -1, -2))) % 256),
+        )
 
 
 def _frame(random: Random, epoch: int) -> bytes:
@@ -82,7 +101,15 @@ def _datagram(random: Random, epoch: int) -> tuple[int, bytes]:
         flags = random.choice((0, 0, 0, 2, 4))
         version = random.choice((2, 2, 2, 2, 9))
         size = random.choice((0, 0, 100, 8000))
-        return 17, shim(1, number, 1 if number == 2 else epoch, 0, flags=flags, version=version, payload=bytes(size))
+        return 17, shim(
+            1,
+            number,
+            1 if number == 2 else epoch,
+            0,
+            flags=flags,
+            version=version,
+            payload=bytes(size),
+        )
     if kind < 0.85:
         return 6, tcp(100, 200, bytes(random.choice((0, 512, 1024, 2048, 4096, 8192))))
     return random.choice((
@@ -125,7 +152,8 @@ RANK_PER_STEP = ticks(STEP_US) >> UNIT
 
 @pytest.fixture
 def relative(tna: Make) -> DataPlane:
-    """Return a switch with three flows of three jobs that are ranked relative to each other at port 2.
+    """Return a switch with three flows of three jobs that are ranked relative to each other at port
+    2.
 
     A packet is one queue lower for each step of time by which it is behind the most urgent.
     """
@@ -141,8 +169,12 @@ def relative(tna: Make) -> DataPlane:
     return plane
 
 
-def packet(job: int, epoch: int, *, flags: int = 0, age_us: int = 0, memory: int = 0, left: int = 0) -> bytes:
-    return ipv4(HOSTS[0], HOSTS[1], 17, shim(job, 0, epoch, left, flags=flags, age_us=age_us, memory=memory))
+def packet(
+    job: int, epoch: int, *, flags: int = 0, age_us: int = 0, memory: int = 0, left: int = 0
+) -> bytes:
+    return ipv4(
+        HOSTS[0], HOSTS[1], 17, shim(job, 0, epoch, left, flags=flags, age_us=age_us, memory=memory)
+    )
 
 
 def told(seen: Seen | None) -> tuple[int, int, int]:
@@ -160,7 +192,9 @@ def test_flows_rank_behind_the_most_urgent_at_the_port(relative: DataPlane, star
     microseconds = count(0, 2)
 
     def queue(job: int, step: int, flags: int = 0) -> int:
-        seen = relative.send(packet(job, 1, flags=flags), start_us + step * STEP_US + next(microseconds))
+        seen = relative.send(
+            packet(job, 1, flags=flags), start_us + step * STEP_US + next(microseconds)
+        )
         assert seen is not None
         return seen.queue
 
@@ -181,18 +215,23 @@ def add(plane: DataPlane, job: int, **rank: int) -> None:
     plane.deadline(job, job, RELATIVE, **rank)
 
 
-def test_a_flow_is_ranked_by_its_own_due_time_and_is_late_by_its_offset(relative: DataPlane) -> None:
+def test_a_flow_is_ranked_by_its_own_due_time_and_is_late_by_its_offset(
+    relative: DataPlane,
+) -> None:
     add(relative, 4, offset_us=2 * STEP_US, due_us=5 * STEP_US)
     add(relative, 5, offset_us=2 * STEP_US, due_us=STEP_US)
     assert queue_at(relative, packet(1, 1), START_US) == 7
-    # It opens its iteration as if it were as late as its offset, and ranks by its due time: 3 steps more, 1 step less.
+    # It opens its iteration as if it were as late as its offset, and ranks by its due time: 3 steps
+    # more, 1 step less.
     assert queue_at(relative, packet(4, 1), START_US + 2) == 4
     assert queue_at(relative, packet(5, 1), START_US + 4) == 7
     assert queue_at(relative, packet(1, 1), START_US + 6) == 6
     # It ends 4 steps after its offset, so the job remembers three quarters of that.
     relative.send(packet(4, 1, flags=LAST), START_US + 4 * STEP_US)
     memory = told(relative.send(packet(4, 2), START_US + 5 * STEP_US))[2]
-    assert memory == pytest.approx(0.75 * 4 * RANK_PER_STEP * constants()["MEMORY_UNIT"] / (1 << 16), abs=1.5)
+    assert memory == pytest.approx(
+        0.75 * 4 * RANK_PER_STEP * constants()["MEMORY_UNIT"] / (1 << 16), abs=1.5
+    )
 
 
 @pytest.mark.parametrize("left_shift", [-8, -3, 0, 1, 6, 12])
@@ -203,7 +242,9 @@ def test_bytes_left_lower_a_rank(relative: DataPlane, left_shift: int) -> None:
     microseconds = count(START_US, 2)
 
     def queue(job: int, left_steps: float) -> int:
-        return queue_at(relative, packet(job, 1, left=round(left_steps * step_bytes)), next(microseconds))
+        return queue_at(
+            relative, packet(job, 1, left=round(left_steps * step_bytes)), next(microseconds)
+        )
 
     # Job 1 does not count them.
     assert (queue(1, 9), queue(4, 2), queue(5, 4)) == (7, 5, 3)
@@ -258,7 +299,9 @@ def test_a_larger_memory_and_an_earlier_reference_are_taken_over(relative: DataP
     assert 0.999 * 3 * STEP_US <= age_us <= 3 * STEP_US
     # A sender knows more of plane, and another less.
     relative.send(packet(1, 1, age_us=7 * STEP_US, memory=300), START_US + 4 * STEP_US)
-    _, age_us, memory = told(relative.send(packet(1, 1, age_us=1, memory=100), START_US + 5 * STEP_US))
+    _, age_us, memory = told(
+        relative.send(packet(1, 1, age_us=1, memory=100), START_US + 5 * STEP_US)
+    )
     assert 0.999 * 8 * STEP_US <= age_us <= 8 * STEP_US
     assert memory == 300
     # Another iteration begins with what its first packet says.
@@ -277,8 +320,11 @@ def test_a_flow_moves_alone_or_after_the_hold_time(tna: Make) -> None:
     assert send(0) == (0, 0)
     # Thresholds are passed at one step and a half, and from there at every step.
     assert send(3 * STEP_US) == (2, 0)
-    # A packet each fifth of a step keeps the flow where it is, and asks the sender to drain if it should be higher.
-    assert [send(3 * STEP_US + k * STEP_US // 5) for k in range(1, 11)] == [(2, 0)] * 2 + [(2, DRAIN)] * 8
+    # A packet each fifth of a step keeps the flow where it is, and asks the sender to drain if it
+    # should be higher.
+    assert [send(3 * STEP_US + k * STEP_US // 5) for k in range(1, 11)] == [(2, 0)] * 2 + [
+        (2, DRAIN)
+    ] * 8
     assert send(5 * STEP_US + STEP_US // 5, ALONE) == (4, 0)
     assert send(5 * STEP_US + 7 * STEP_US // 10) == (5, 0)
     assert send(5 * STEP_US + 9 * STEP_US // 10) == (5, 0)
@@ -300,7 +346,9 @@ def test_a_window_is_ranked_by_the_time_left_in_its_period(tna: Make) -> None:
     plane.flow(1, "window", 5, WINDOW, ticks(period_us))
     plane.period(WINDOW, 0, relative=False)
     # One queue for each step that is left, up to seven.
-    plane.levels(WINDOW, [0, *(ticks(k * STEP_US - STEP_US // 2) for k in range(1, 8))], list(range(8)))
+    plane.levels(
+        WINDOW, [0, *(ticks(k * STEP_US - STEP_US // 2) for k in range(1, 8))], list(range(8))
+    )
 
     microseconds = count(0, 2)
 

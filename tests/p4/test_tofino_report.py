@@ -1,4 +1,6 @@
-"""docs/tofino.md says what the compiler reports, and the compiler reports what is in its assembly."""
+"""docs/tofino.md says what the compiler reports, and the compiler reports what is in its
+assembly.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def tables(page: str) -> Iterator[tuple[str, Sequence[Row]]]:
         if line.startswith("|"):
             lines.append(line)
         elif lines:
-            names, _, *rows = ([cell.strip() for cell in each.strip("|").split("|")] for each in lines)
+            names, _, *rows = (
+                [cell.strip() for cell in each.strip("|").split("|")] for each in lines
+            )
             yield heading, [dict(zip(names, row, strict=True)) for row in rows]
             lines = []
 
@@ -71,28 +75,42 @@ def test_the_program_fits_with_4096_flows(arch: str) -> None:
     found = report(arch)
     assert len(found["stages"]) <= STAGES[arch] == found["available"]["stages"]
     for stage in found["stages"]:
-        assert all(0 <= stage[resource] <= most for resource, most in found["available"]["per_stage"].items())
+        assert all(
+            0 <= stage[resource] <= most
+            for resource, most in found["available"]["per_stage"].items()
+        )
     assert all(0 <= kind["used"] <= kind["available"] for kind in found["phv"])
     assert constants("tna")["FLOW_TABLE_SIZE"] >= 4096
 
 
 def test_4096_flows_and_connections_fit() -> None:
     sizes = TnaCompiled(program("tna").binary.read_text()).sizes()
-    tables = ("classifier.shim_flow", "classifier.tcp_connection", "classifier.udp_connection", "flow.flow")
+    tables = (
+        "classifier.shim_flow",
+        "classifier.tcp_connection",
+        "classifier.udp_connection",
+        "flow.flow",
+    )
     assert all(sizes[f"EchelonIngress.{table}"] >= 4096 for table in tables)
 
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_nothing_kept_names_a_place_or_a_day(arch: str) -> None:
     for path in (BUILD / arch).iterdir():
-        assert not re.search(r"run_id|build_date|\"/(home|work|tmp|opt|root|usr)/", path.read_text()), path.name
+        assert not re.search(
+            r"run_id|build_date|\"/(home|work|tmp|opt|root|usr)/", path.read_text()
+        ), path.name
 
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_page_has_the_numbers_of_every_stage(arch: str) -> None:
     (rows,) = PAGE[f"Stages of {CHIPS[arch]}"]
     stages = report(arch)["stages"]
-    assert [int(row["stage"]) for row in rows] == [stage["stage"] for stage in stages] == [*range(len(stages))]
+    assert (
+        [int(row["stage"]) for row in rows]
+        == [stage["stage"] for stage in stages]
+        == [*range(len(stages))]
+    )
     for name, key in COLUMNS.items():
         assert [int(row[name]) for row in rows] == [stage[key] for stage in stages]
     for row, stage in zip(rows, stages, strict=True):
@@ -112,7 +130,10 @@ def test_the_page_has_the_totals_of_each_chip() -> None:
             if row["resource"] in COLUMNS:
                 key = COLUMNS[row["resource"]]
                 assert int(row["in a stage"]) == counted["available"]["per_stage"][key]
-                available, used = available * int(row["in a stage"]), sum(stage[key] for stage in counted["stages"])
+                available, used = (
+                    available * int(row["in a stage"]),
+                    sum(stage[key] for stage in counted["stages"]),
+                )
             assert row[chip].startswith(f"{used:,} of {available:,} (")
             percent = int(row[chip].split("(")[1].removesuffix(" %)"))
             assert abs(percent - 100 * used / available) <= 0.5
@@ -126,18 +147,27 @@ def test_the_page_has_the_containers_and_the_rows_of_the_parsers() -> None:
             (row["containers"], int(row["width in bits"]), row["used"].split(" (")[0])
             for row in containers
             if row["chip"] == chip
-        ] == [(group["kind"], group["bits"], f"{group['used']} of {group['available']}") for group in counted["phv"]]
-        assert {row["parser"]: int(row["TCAM rows"].split()[0]) for row in parsers if row["chip"] == chip} == counted[
-            "parser_rows"
+        ] == [
+            (group["kind"], group["bits"], f"{group['used']} of {group['available']}")
+            for group in counted["phv"]
         ]
+        assert {
+            row["parser"]: int(row["TCAM rows"].split()[0])
+            for row in parsers
+            if row["chip"] == chip
+        } == counted["parser_rows"]
 
 
 def test_page_and_picture_are_those_of_the_reports(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     shutil.copy(DOCS / "tofino.md", tmp_path)
     subprocess.run([sys.executable, ROOT / "p4src" / "tofino_report.py", tmp_path], check=True)
-    assert (tmp_path / "tofino.md").read_text() == (DOCS / "tofino.md").read_text(), "run `make p4-report`"
-    drawn_from = hashlib.sha256(b"".join((BUILD / arch / "resources.json").read_bytes() for arch in CHIPS)).hexdigest()
+    assert (tmp_path / "tofino.md").read_text() == (DOCS / "tofino.md").read_text(), (
+        "run `make p4-report`"
+    )
+    drawn_from = hashlib.sha256(
+        b"".join((BUILD / arch / "resources.json").read_bytes() for arch in CHIPS)
+    ).hexdigest()
     for docs in (tmp_path, DOCS):
         with Image.open(docs / "images" / "tofino_resources.png") as picture:
             assert picture.info["Source"] == drawn_from, "run `make p4-report`"
@@ -154,7 +184,9 @@ class Placed:
     stateful: int = 0
     counters: int = 0
     memory: set[tuple[bool, bool, int, int]] = field(default_factory=set)
-    """Blocks: whether of TCAM, whether beside a table (whose rows are counted by halves), row, column."""
+    """Blocks: whether of TCAM, whether beside a table (whose rows are counted by halves), row,
+    column.
+    """
 
     def blocks(self, *, of_tcam: bool) -> int:
         return sum(block[0] is of_tcam for block in self.memory)
@@ -204,14 +236,19 @@ def test_the_report_agrees_with_the_assembly(arch: str) -> None:
     }
     for number, stage in found.items():
         said = stages[number]
-        assert (stage.stateful, stage.counters) == (said["stateful_and_meter_alus"], said["counter_alus"])
+        assert (stage.stateful, stage.counters) == (
+            said["stateful_and_meter_alus"],
+            said["counter_alus"],
+        )
         assert stage.blocks(of_tcam=True) == said["tcam_blocks"]
         assert stage.blocks(of_tcam=False) == said["sram_blocks"], number
 
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_each_register_is_in_one_stage(arch: str) -> None:
-    """Where a stage has no room for the second of two accesses, p4c puts it, and a second register, into the next."""
+    """Where a stage has no room for the second of two accesses, p4c puts it, and a second register,
+    into the next.
+    """
     assembly = (BUILD / arch / "echelon.bfa").read_text()
     names = re.findall(r"^  stateful .*:\n    p4: \{ name: (\S+), size", assembly, re.MULTILINE)
     assert "EchelonIngress.by_deadline.reference" in names
@@ -219,13 +256,19 @@ def test_each_register_is_in_one_stage(arch: str) -> None:
 
 
 def selects(assembly: str) -> dict[str, set[str]]:
-    """Return the patterns that the states of the ingress parser match, as bits and `*`, by the P4 program's state."""
+    """Return the patterns that the states of the ingress parser match, as bits and `*`, by the P4
+    program's state.
+    """
     (parser,) = re.findall(r"^parser ingress:\n(?:(?:[ #].*)?\n)*", assembly, re.MULTILINE)
     found: dict[str, set[str]] = {}
     for state in re.split(r"^(?=    \S)", parser, flags=re.MULTILINE):
         name = re.match(r"    (\w+)", state)
         for base, digits in re.findall(r"^      0([bx])([0-9a-f*]+):", state, re.MULTILINE):
-            bits = digits if base == "b" else "".join("****" if c == "*" else f"{int(c, 16):04b}" for c in digits)
+            bits = (
+                digits
+                if base == "b"
+                else "".join("****" if c == "*" else f"{int(c, 16):04b}" for c in digits)
+            )
             found.setdefault(name[1] if name else "", set()).add(bits)
     return found
 
@@ -237,4 +280,6 @@ def test_the_parsers_select(arch: str) -> None:
     assert f"{0x0800:016b}" in rows["parse_ethernet"]
     for protocol in (6, 17):
         assert any(row.endswith(f"{protocol:08b}") for row in rows["parse_ipv4"])
-    assert any(row.startswith(f"{constants('tna')['SHIM_UDP_PORT']:016b}") for row in rows["parse_udp"])
+    assert any(
+        row.startswith(f"{constants('tna')['SHIM_UDP_PORT']:016b}") for row in rows["parse_udp"]
+    )

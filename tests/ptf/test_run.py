@@ -1,4 +1,5 @@
-"""`ptf/run.py` from outside: what it prints and how it ends. Ports are Unix sockets, so nothing here needs root.
+"""`ptf/run.py` from outside: what it prints and how it ends. Ports are Unix sockets, so nothing
+here needs root.
 
 The tests of the data plane themselves run with `make ptf`.
 """
@@ -52,7 +53,9 @@ def test_a_program_that_is_wrong_fails(tmp_path: Path) -> None:
     text = good.binary.read_text()
     assert '"0xf0"' in text, "STRAGGLER_FROM is compared with under another name now"
     (broken / good.binary.name).write_text(text.replace('"0xf0"', '"0xf1"'))
-    done = run(tmp_path, "--ports", "unix", "--program", str(broken), TEST, "reference.EpochDelta239")
+    done = run(
+        tmp_path, "--ports", "unix", "--program", str(broken), TEST, "reference.EpochDelta239"
+    )
     assert done.returncode == 1
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
         [TEST, "FAILED"],
@@ -67,7 +70,9 @@ def without(statement: str) -> str:
     found = 0
     for action in compiled["actions"]:
         kept = [
-            each for each in action["primitives"] if each.get("source_info", {}).get("source_fragment") != statement
+            each
+            for each in action["primitives"]
+            if each.get("source_info", {}).get("source_fragment") != statement
         ]
         found += len(action["primitives"]) - len(kept)
         action["primitives"] = kept

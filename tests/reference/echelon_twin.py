@@ -1,7 +1,8 @@
 """The behaviour of p4src/v1model/echelon.p4, written by hand in straight Python.
 
-A second implementation to compare the compiled pipeline with, in behaviour and in speed. It takes whole frames, and
-does what a careful programmer would do without a P4 compiler. Groups of next hops and flooding are left out.
+A second implementation to compare the compiled pipeline with, in behaviour and in speed. It takes
+whole frames, and does what a careful programmer would do without a P4 compiler. Groups of next hops
+and flooding are left out.
 """
 
 from __future__ import annotations
@@ -85,13 +86,15 @@ class Queued:
     stream: tuple[str, int] | None = None
     """The flow or its connection, for packets that have a rank."""
     relative: tuple[int, int, int, int, bool, bool] | None = None
-    """Reference, offset, memory, EchelonFlow, whether it is the flow's last packet, whether it has a shim."""
+    """Reference, offset, memory, EchelonFlow, whether it is the flow's last packet, whether it has
+    a shim.
+    """
 
 
 @dataclass
 class Twin:
-    """A twin of the program. Tables are plain dictionaries; registers are dictionaries with 0 for what was never
-    written.
+    """A twin of the program. Tables are plain dictionaries; registers are dictionaries with 0 for
+    what was never written.
     """
 
     shim_flow: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -147,7 +150,9 @@ class Twin:
             if port is None:
                 return self._drop(3)
             queue = self.class_queue.get(BEST_EFFORT, 0)
-            return Queued(port, queue, frame, self._enter(port, queue), l3=False, length_bytes=length)
+            return Queued(
+                port, queue, frame, self._enter(port, queue), l3=False, length_bytes=length
+            )
         if length < 34:
             return self._drop(0)
         version_ihl = frame[14]
@@ -157,7 +162,12 @@ class Twin:
         protocol = frame[23]
         tcp = first_fragment and protocol == 6
         udp = first_fragment and protocol == 17
-        shim = udp and length >= 42 and frame[36:38] == b"\xef\x10" and (frame[38] << 8 | frame[39]) >= 28
+        shim = (
+            udp
+            and length >= 42
+            and frame[36:38] == b"\xef\x10"
+            and (frame[38] << 8 | frame[39]) >= 28
+        )
         if (tcp and length < 54) or (udp and length < 42) or (shim and length < 62):
             return self._drop(0)
         if version_ihl >> 4 != 4 or ihl < 5:
@@ -275,7 +285,11 @@ class Twin:
                 if connection is None:
                     anew = first
                 state = self.streams.get(stream, (0, 0))
-                if not anew and state[0] != wanted and self._waits(port, stream, flags if shim else 0, frame, now_us):
+                if (
+                    not anew
+                    and state[0] != wanted
+                    and self._waits(port, stream, flags if shim else 0, frame, now_us)
+                ):
                     queue = state[0]
                     flags |= 1
         sequence = self._enter(port, queue)
@@ -314,7 +328,9 @@ class Twin:
             relative=None if rank is None else relative,
         )
 
-    def egress(self, item: Queued, depth_packets: int, waited_us: int = 0, now_us: int = 0) -> bytes:
+    def egress(
+        self, item: Queued, depth_packets: int, waited_us: int = 0, now_us: int = 0
+    ) -> bytes:
         if item.stream is not None:
             self.stream_left_us[item.stream] = now_us
         self.left[item.port << 3 | item.queue] = item.sequence
@@ -344,7 +360,9 @@ class Twin:
         out[24:26] = (words ^ 0xFFFF).to_bytes(2, "big")
         return bytes(out)
 
-    def _waits(self, port: int, stream: tuple[str, int], flags: int, frame: bytes, now_us: int) -> bool:
+    def _waits(
+        self, port: int, stream: tuple[str, int], flags: int, frame: bytes, now_us: int
+    ) -> bool:
         """Return whether a stream has to stay in its queue."""
         queue, sequence = self.streams.get(stream, (0, 0))
         inside = bool((self.left.get(port << 3 | queue, 0) - sequence) & BIAS)
@@ -370,15 +388,21 @@ class Twin:
         idle = (now_us - last_us) & MASK48 > connection.gap_us
         if connection.whole_bytes and mine:
             return self._by_bytes(connection, payload, now_us, idle)
-        if epoch == 0 or (connection.is_head and mine == epoch and seen >= connection.head_bytes and idle):
+        if epoch == 0 or (
+            connection.is_head and mine == epoch and seen >= connection.head_bytes and idle
+        ):
             epoch = self.job_epoch[connection.job] = 256 | (epoch + 1) & 255
         if mine != epoch:
             seen = 0
         self.connections[connection.number] = (epoch, seen + payload & MASK32, now_us)
         return epoch & 255, seen, mine != epoch
 
-    def _by_bytes(self, connection: Connection, payload: int, now_us: int, idle: bool) -> tuple[int, int, bool]:
-        """Locate a packet by where the borders between iterations are on the connection's byte stream."""
+    def _by_bytes(
+        self, connection: Connection, payload: int, now_us: int, idle: bool
+    ) -> tuple[int, int, bool]:
+        """Locate a packet by where the borders between iterations are on the connection's byte
+        stream.
+        """
         of_job, whole = self.job_epoch[connection.job] & 255, connection.whole_bytes
         mine, seen, _ = self.connections[connection.number]
         number, near = mine & 255, whole - connection.head_bytes
@@ -399,9 +423,18 @@ class Twin:
         return number, seen, idle and number != mine & 255
 
     def _deadline(
-        self, rank: Rank, flow: int, epoch: int, now_us: int, told: tuple[int, int], last: bool, left_bytes: int
+        self,
+        rank: Rank,
+        flow: int,
+        epoch: int,
+        now_us: int,
+        told: tuple[int, int],
+        last: bool,
+        left_bytes: int,
     ) -> tuple[int, int, int, Iteration | None] | None:
-        """Return slack key, queue, for how long that holds, and the iteration if the ranking is relative."""
+        """Return slack key, queue, for how long that holds, and the iteration if the ranking is
+        relative.
+        """
         period = self.periods.get(rank.profile)
         told_age_us, told_memory = (0, 0) if period is None else told
         iteration = self.iterations.get(rank.echelonflow)
@@ -412,7 +445,9 @@ class Twin:
                 lost = memory + (delay_us * period.factor >> period.shift + 6)
                 memory = min(lost - lost // 4, 0xFFFF)
             since_us = told_age_us or rank.offset_us
-            iteration = self.iterations[rank.echelonflow] = Iteration(epoch, (now_us - since_us) & MASK48, memory)
+            iteration = self.iterations[rank.echelonflow] = Iteration(
+                epoch, (now_us - since_us) & MASK48, memory
+            )
         elif iteration.epoch != epoch:
             return None
         elif told_age_us and _signed(now_us - told_age_us - iteration.reference_us) < 0:
@@ -423,13 +458,24 @@ class Twin:
             return slack_key, *self._level(rank.profile, BIAS + slack), None
         iteration.memory = max(iteration.memory, told_memory)
         # Counted from the earliest slack that there is.
-        urgency = ((BIAS - 1 - slack) * period.factor >> period.shift) + period.zero + (iteration.memory << 6)
+        urgency = (
+            ((BIAS - 1 - slack) * period.factor >> period.shift)
+            + period.zero
+            + (iteration.memory << 6)
+        )
         left_us = min(int(left_bytes * rank.left_us_of_byte), MASK32)
         urgency -= left_us * period.factor >> period.shift
         behind = self._behind(rank.port, flow, urgency & MASK48, now_us, period.idle_us, last)
-        return slack_key, self._level(rank.profile, min(behind, MASK32))[0], MASK32, replace(iteration)
+        return (
+            slack_key,
+            self._level(rank.profile, min(behind, MASK32))[0],
+            MASK32,
+            replace(iteration),
+        )
 
-    def _behind(self, port: int, flow: int, urgency: int, now_us: int, idle_us: int, last: bool) -> int:
+    def _behind(
+        self, port: int, flow: int, urgency: int, now_us: int, idle_us: int, last: bool
+    ) -> int:
         """Return by how much a flow is less urgent than the most urgent one at its port."""
         top = self.tops.get(port)
         if top is not None and top.flow != flow and _signed(top.until_us - now_us) >= 0:

@@ -1,8 +1,10 @@
-"""The fluid model in fractions and by brute force: at every event, the rates of all flows are found anew.
+"""The fluid model in fractions and by brute force: at every event, the rates of all flows are found
+anew.
 
 It shares with `echelon.planning.fluid` what other tests hold to account: the closed loop of a job
-(`echelon.planning.execution`), the end of a run (`echelon.planning.execution`), the rankings and the policies' own
-rates. Time, the network and the sharing of links are its own, written for the eye rather than for speed.
+(`echelon.planning.execution`), the end of a run (`echelon.planning.execution`), the rankings and
+the policies' own rates. Time, the network and the sharing of links are its own, written for the eye
+rather than for speed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import route
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import ActiveFlow, Allocator, FlowWatcher, Link
-from echelon.planning.execution import Completion, Instruction, JobExecution, JobRecord, StartCompute, StartFlow, Until
+from echelon.planning.execution import (
+    Completion,
+    Instruction,
+    JobExecution,
+    JobRecord,
+    StartCompute,
+    StartFlow,
+    Until,
+)
 from echelon.planning.fluid import BackgroundFlow, Windows
 from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan, QueuePlan
@@ -28,8 +38,8 @@ from echelon.planning.rankings.base import Execution, Ranking, RatedExecution
 from echelon.planning.rankings.fixed import Fixed
 
 _LONGEST = 400
-"""The bits of a denominator from which on numbers are rounded up to a multiple of 2^-200. In a closed loop each sharing
-of a link multiplies denominators, without end."""
+"""The bits of a denominator from which on numbers are rounded up to a multiple of 2^-200. In a
+closed loop each sharing of a link multiplies denominators, without end."""
 
 
 def _short(number: Fraction) -> Fraction:
@@ -40,7 +50,9 @@ def _short(number: Fraction) -> Fraction:
 
 @dataclass(slots=True, eq=False)
 class _Sender:
-    """A flow as one of those that share: its queues by (link, number), its window, and its constant rate if any."""
+    """A flow as one of those that share: its queues by (link, number), its window, and its constant
+    rate if any.
+    """
 
     queues: Sequence[tuple[Link, int]]
     window: int
@@ -55,7 +67,9 @@ class _Sender:
 
 @dataclass(slots=True)
 class _Filled:
-    """What senders fill: capacity by link; level, weight, and most by queue; what other traffic takes of a link."""
+    """What senders fill: capacity by link; level, weight, and most by queue; what other traffic
+    takes of a link.
+    """
 
     capacity: Mapping[Link, Fraction]
     plans: Callable[[tuple[Link, int]], tuple[int, int, Fraction]]
@@ -69,8 +83,8 @@ class _Filled:
 def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
     """Raise rates, the least offer first. Return whether another pass may raise them further.
 
-    The model takes it that none does where all began with nothing and no queue kept anything for a flow that waits for
-    a higher level elsewhere.
+    The model takes it that none does where all began with nothing and no queue kept anything for a
+    flow that waits for a higher level elsewhere.
     """
     has: dict[tuple[Link, int], Fraction] = {}
     used = {link: of.taken.get(link, Fraction(0)) for link in of.capacity}
@@ -86,7 +100,9 @@ def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
         sender
         for sender in senders
         if sender.rate < sender.fastest
-        and all(used[q[0]] < of.capacity[q[0]] and has[q] < of.plans(q)[2] for q in of.queues(sender))
+        and all(
+            used[q[0]] < of.capacity[q[0]] and has[q] < of.plans(q)[2] for q in of.queues(sender)
+        )
     ]
     gained, once = False, not any(sender.rate for sender in waiting)
     undivided = len(waiting)
@@ -99,22 +115,42 @@ def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
         for queue in members:
             highest[queue[0]] = max(of.plans(queue)[0], highest.get(queue[0], -1))
         serving = {queue for queue in members if of.plans(queue)[0] == highest[queue[0]]}
-        constant = {queue for queue in serving if any(sender.sent_Bps is not None for sender in members[queue])}
+        constant = {
+            queue
+            for queue in serving
+            if any(sender.sent_Bps is not None for sender in members[queue])
+        }
         offers: dict[tuple[Link, int], Fraction] = {}
         for link in highest:
             left = max(Fraction(0), of.capacity[link] - used[link])
-            for queue, room in _rooms([queue for queue in serving if queue[0] == link], has, of, left).items():
-                units = sum(s.units for s in members[queue] if (s.sent_Bps is not None) == (queue in constant))
-                offers[queue] = min(room / units, Fraction(1)) if queue in constant else room / units
+            for queue, room in _rooms(
+                [queue for queue in serving if queue[0] == link], has, of, left
+            ).items():
+                units = sum(
+                    s.units
+                    for s in members[queue]
+                    if (s.sent_Bps is not None) == (queue in constant)
+                )
+                offers[queue] = (
+                    min(room / units, Fraction(1)) if queue in constant else room / units
+                )
         able = [
-            (sender.sent_Bps is None, min(*own, (sender.fastest - sender.rate) / sender.units), number)
+            (
+                sender.sent_Bps is None,
+                min(*own, (sender.fastest - sender.rate) / sender.units),
+                number,
+            )
             for number, sender in enumerate(waiting)
-            if all(q in serving and (q in constant) == (sender.sent_Bps is not None) for q in of.queues(sender))
+            if all(
+                q in serving and (q in constant) == (sender.sent_Bps is not None)
+                for q in of.queues(sender)
+            )
             and (own := [offers[queue] for queue in of.queues(sender)] * 2)
         ]
         once = once and (len(waiting) < undivided or len(able) == undivided)
         if able:
-            # Of equal offers, the one of the oldest flow goes first, and of its queues the first on its path.
+            # Of equal offers, the one of the oldest flow goes first, and of its queues the first on
+            # its path.
             _, size, number = min(able)
             sender = waiting[number]
             takers = [sender]
@@ -124,7 +160,10 @@ def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
         else:  # the levels of links contradict each other: the oldest goes first
             sender = waiting[0]
             takers = [sender]
-            room = min(min(of.capacity[q[0]] - used[q[0]], of.plans(q)[2] - has[q]) for q in of.queues(sender))
+            room = min(
+                min(of.capacity[q[0]] - used[q[0]], of.plans(q)[2] - has[q])
+                for q in of.queues(sender)
+            )
             size = max(Fraction(0), room) / sender.units
         for sender in takers:
             waiting.remove(sender)
@@ -136,9 +175,14 @@ def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
 
 
 def _rooms(
-    queues: Sequence[tuple[Link, int]], has: Mapping[tuple[Link, int], Fraction], of: _Filled, left: Fraction
+    queues: Sequence[tuple[Link, int]],
+    has: Mapping[tuple[Link, int], Fraction],
+    of: _Filled,
+    left: Fraction,
 ) -> dict[tuple[Link, int], Fraction]:
-    """Return how much more each queue of one level gets: the same per weight, up to its limit, not less than it has."""
+    """Return how much more each queue of one level gets: the same per weight, up to its limit, not
+    less than it has.
+    """
 
     def growth(queue: tuple[Link, int], part: Fraction) -> Fraction:
         _, weight, most = of.plans(queue)
@@ -161,7 +205,8 @@ def share(
     queues: Mapping[Link, Sequence[QueuePlan]],
     acknowledging: Fraction = Fraction(0),
 ) -> AbstractSet[Link]:
-    """Set the rate of each sender, and return the links that have no room for all. A link without `queues` is one FIFO.
+    """Set the rate of each sender, and return the links that have no room for all. A link without
+    `queues` is one FIFO.
 
     `echelon.planning.fluid.sharing` says what is meant.
     """
@@ -182,7 +227,9 @@ def _share(
     queues: Mapping[Link, Sequence[QueuePlan]],
     taken: Mapping[Link, Fraction],
 ) -> AbstractSet[Link]:
-    room = {link: capacity[link] - taken.get(link, 0) for sender in senders for link, _ in sender.queues}
+    room = {
+        link: capacity[link] - taken.get(link, 0) for sender in senders for link, _ in sender.queues
+    }
     demand = dict.fromkeys(room, Fraction(0))
     for sender in senders:
         sender.fastest = min(room[link] for link, _ in sender.queues)
@@ -190,7 +237,9 @@ def _share(
             sender.fastest = min(sender.fastest, sender.sent_Bps)
         for link, _ in sender.queues:
             demand[link] += sender.fastest
-    limited = {link for link in room if any(plan.max_share is not None for plan in queues.get(link, ()))}
+    limited = {
+        link for link in room if any(plan.max_share is not None for plan in queues.get(link, ()))
+    }
     narrow = {link for link in room if demand[link] > room[link] or link in limited}
 
     def plans(queue: tuple[Link, int]) -> tuple[int, int, Fraction]:
@@ -198,7 +247,11 @@ def _share(
         if link not in queues:
             return 0, 1, capacity[link]
         plan = queues[link][number]
-        return plan.level, plan.weight, capacity[link] * (1 if plan.max_share is None else plan.max_share)
+        return (
+            plan.level,
+            plan.weight,
+            capacity[link] * (1 if plan.max_share is None else plan.max_share),
+        )
 
     def least(queue: tuple[Link, int]) -> Fraction:
         link, number = queue
@@ -223,7 +276,13 @@ def _share(
     for sender in promised:
         for queue in filled.queues(sender):
             shares[name(queue)] = least(queue)
-        apart.append(_Sender([(name(queue), 0) for queue in filled.queues(sender)], sender.window, sender.sent_Bps))
+        apart.append(
+            _Sender(
+                [(name(queue), 0) for queue in filled.queues(sender)],
+                sender.window,
+                sender.sent_Bps,
+            )
+        )
         apart[-1].fastest = sender.fastest
     alone = _Filled(shares, lambda queue: (0, 1, shares[queue[0]]), taken, lambda _: True)
     while _one_pass(apart, alone):
@@ -258,13 +317,17 @@ class _Executed:
         return self._executions[kind], ranking
 
     def _at_first(self, links: Sequence[Link]) -> int:
-        """Return the packets in flight at first: what the slowest link sends in a round trip without queues."""
+        """Return the packets in flight at first: what the slowest link sends in a round trip
+        without queues.
+        """
         given = self._windows
         if given.initial is not None:
             return min(given.initial, given.full)
         capacity = self._fabric.capacity_Bps
         delays = {frozenset((c.a.node, c.b.node)): c.delay_s for c in self._fabric.cables}
-        one_way_s = sum(given.packet_bytes / capacity[link] + delays[frozenset(link)] for link in links)
+        one_way_s = sum(
+            given.packet_bytes / capacity[link] + delays[frozenset(link)] for link in links
+        )
         packets = 2 * one_way_s * min(capacity[link] for link in links) / given.packet_bytes
         return min(ceil(packets), given.full)
 
@@ -276,11 +339,14 @@ class _Executed:
         execution, ranking = self._of(flow)
         execution.finished(now_s, flow, ranking)
 
-    def rates(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> tuple[list[Fraction], list[Fraction]]:
+    def rates(
+        self, now_s: Fraction, flows: Sequence[ActiveFlow]
+    ) -> tuple[list[Fraction], list[Fraction]]:
         """Return the rates of flows, and times at which they may change.
 
-        Flows that cannot hold each other up, directly or through others, keep their rates where nothing happens to
-        them: a rank that counts the bytes left is asked for when rates are set, and not otherwise.
+        Flows that cannot hold each other up, directly or through others, keep their rates where
+        nothing happens to them: a rank that counts the bytes left is asked for when rates are set,
+        and not otherwise.
         """
         before, self._known = self._known, {}
         for together in self._neighbourhoods(flows):
@@ -288,8 +354,14 @@ class _Executed:
             if found is None or min(found[1], default=now_s + 1) <= now_s:
                 found = self._rates(now_s, together)
             self._known[together] = found
-        rate = {flow: rate for key, (rates, _) in self._known.items() for flow, rate in zip(key, rates, strict=True)}
-        return [rate[flow] for flow in flows], [end_s for _, ends_s in self._known.values() for end_s in ends_s]
+        rate = {
+            flow: rate
+            for key, (rates, _) in self._known.items()
+            for flow, rate in zip(key, rates, strict=True)
+        }
+        return [rate[flow] for flow in flows], [
+            end_s for _, ends_s in self._known.values() for end_s in ends_s
+        ]
 
     def _neighbourhoods(self, flows: Sequence[ActiveFlow]) -> Iterable[tuple[ActiveFlow, ...]]:
         of = {flow: {flow} for flow in flows}
@@ -322,11 +394,15 @@ class _Executed:
             join(present)
         return dict.fromkeys(tuple(flow for flow in flows if flow in of[first]) for first in flows)
 
-    def _rates(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> tuple[list[Fraction], list[Fraction]]:
+    def _rates(
+        self, now_s: Fraction, flows: Sequence[ActiveFlow]
+    ) -> tuple[list[Fraction], list[Fraction]]:
         queue: dict[tuple[ActiveFlow, Link], int] = {}
         ends_s: list[Any] = []
         counting, rated = [], []
-        for link in {link for flow in flows for link in flow.links} & self._queues.keys() & self._ranked:
+        for link in (
+            {link for flow in flows for link in flow.links} & self._queues.keys() & self._ranked
+        ):
             at: dict[Execution[Any], list[tuple[ActiveFlow, Ranking]]] = {}
             for flow in flows:
                 if link in flow.links:
@@ -349,7 +425,9 @@ class _Executed:
             opening.append(None if opens is None else opens - sent)
             queues = [(link, queue.get((flow, link), 0)) for link in flow.links]
             senders.append(_Sender(queues, window, flow.max_rate_Bps))  # type: ignore[arg-type]
-        narrow = share(senders, self._fabric.capacity_Bps, self._queues, self._windows.acknowledging)
+        narrow = share(
+            senders, self._fabric.capacity_Bps, self._queues, self._windows.acknowledging
+        )
         rate = {flow: sender.rate for flow, sender in zip(flows, senders, strict=True)}
         for execution, present in rated:
             ends_s.append(execution.until_s(now_s, present, [rate[flow] for flow, _ in present]))
@@ -359,7 +437,11 @@ class _Executed:
         # A window matters only where others wait in the same queue.
         crowd = Counter(queue for sender in senders for queue in sender.queues)
         for sender, left in zip(senders, opening, strict=True):
-            if left and sender.rate and any(crowd[at] > 1 and at[0] in narrow for at in sender.queues):
+            if (
+                left
+                and sender.rate
+                and any(crowd[at] > 1 and at[0] in narrow for at in sender.queues)
+            ):
                 ends_s.append(now_s + left / sender.rate)
         return [rate[flow] for flow in flows], [end_s for end_s in ends_s if end_s is not None]
 
@@ -396,13 +478,15 @@ def simulate_exactly(
     ideal: bool = False,
     windows: Windows | None = None,
 ) -> dict[str, JobRecord[Fraction]]:
-    """Return the record of each job, where `echelon.planning.fluid.simulate` with the same arguments returns one in
-    floats."""
+    """Return the record of each job, where `echelon.planning.fluid.simulate` with the same
+    arguments returns one in floats."""
     told = jobs if believed is None else believed
     plan = policy.plan(told, fabric)
     allocates = ideal or plan.reactive
     rates = _Given(policy) if allocates else _Executed(plan, fabric, windows or Windows())
-    return _Run(jobs, told, plan, fabric, rates, iterations, until, background, delays or {}).to_the_end()
+    return _Run(
+        jobs, told, plan, fabric, rates, iterations, until, background, delays or {}
+    ).to_the_end()
 
 
 class _Run:
@@ -433,13 +517,26 @@ class _Run:
         self._pending: list[tuple[Fraction, int, Callable[[], None]]] = []
         self._announced = self._started = 0
         for job in plan.delayed(jobs):
-            own = {(worker, i): delay for (name, worker, i), delay in delays.items() if name == job.name}
-            execution: JobExecution[Fraction] = JobExecution(job, delays=own, more=self._more(job.name))
+            own = {
+                (worker, i): delay
+                for (name, worker, i), delay in delays.items()
+                if name == job.name
+            }
+            execution: JobExecution[Fraction] = JobExecution(
+                job, delays=own, more=self._more(job.name)
+            )
             self._jobs[job.name] = execution
             self._at(job.start_s, self._starter(job.name, execution))
         for sent in background:
             size = 1 << 80 if sent.size_bytes is None else sent.size_bytes
-            given = "", sent.name, 0, links_of(route(fabric, sent.src, sent.dst, 0)), size, sent.max_rate_Bps
+            given = (
+                "",
+                sent.name,
+                0,
+                links_of(route(fabric, sent.src, sent.dst, 0)),
+                size,
+                sent.max_rate_Bps,
+            )
             self._at(sent.start_s, partial(self._start, *given))
 
     def _more(self, name: str) -> Callable[[int], bool]:
@@ -464,7 +561,14 @@ class _Run:
                 self._at(self._now + told.duration_s, partial(self._computed, job, told.name))
             elif isinstance(told, StartFlow):
                 flow = told.flow
-                self._start(job, flow.name, told.iteration, self._paths[job, flow.name], flow.size_bytes, None)
+                self._start(
+                    job,
+                    flow.name,
+                    told.iteration,
+                    self._paths[job, flow.name],
+                    flow.size_bytes,
+                    None,
+                )
             else:
                 self._completion.finish(job, told.iteration)
 
@@ -472,14 +576,30 @@ class _Run:
         self._obey(job, self._jobs[job].compute_finished(name, self._now))
 
     def _start(
-        self, job: str, name: str, iteration: int, links: tuple[Link, ...], size: int, most: Fraction | None
+        self,
+        job: str,
+        name: str,
+        iteration: int,
+        links: tuple[Link, ...],
+        size: int,
+        most: Fraction | None,
     ) -> None:
         echelonflow, ideal_s = None, self._now
         if (job, name) in self._arranged:
             echelonflow, offset_s = self._arranged[job, name]
             ideal_s = self._jobs[job].record.iterations[-1].references[echelonflow] + offset_s
         flow = ActiveFlow(
-            job, name, iteration, echelonflow, links, size, Fraction(size), self._now, ideal_s, self._started, most
+            job,
+            name,
+            iteration,
+            echelonflow,
+            links,
+            size,
+            Fraction(size),
+            self._now,
+            ideal_s,
+            self._started,
+            most,
         )
         self._started += 1
         if links and size:
@@ -515,9 +635,17 @@ class _Run:
             if self._completion.reached:
                 return {name: execution.record for name, execution in self._jobs.items()}
             if self._flows != present or min(ends_s, default=self._now) <= self._now:
-                rates, ends_s = self._rates.rates(self._now, self._flows) if self._flows else ([], [])
-                ends_s += [self._now + f.remaining_bytes / r for f, r in zip(self._flows, rates, strict=True) if r]
+                rates, ends_s = (
+                    self._rates.rates(self._now, self._flows) if self._flows else ([], [])
+                )
+                ends_s += [
+                    self._now + f.remaining_bytes / r
+                    for f, r in zip(self._flows, rates, strict=True)
+                    if r
+                ]
             next_s = _short(min([*ends_s, *(entry[0] for entry in self._pending)]))
             for flow, rate in zip(self._flows, rates, strict=True):
-                flow.remaining_bytes = _short(Fraction(flow.remaining_bytes - rate * (next_s - self._now)))
+                flow.remaining_bytes = _short(
+                    Fraction(flow.remaining_bytes - rate * (next_s - self._now))
+                )
             self._now = next_s

@@ -32,7 +32,17 @@ def ipv4(
     """Return an Ethernet frame with an IPv4 packet."""
     ihl = 5 + len(options) // 4
     head = struct.pack(
-        "!BBHHHBBHII", version << 4 | ihl, tos, ihl * 4 + len(payload), 0, fragment, ttl, protocol, 0, src, dst
+        "!BBHHHBBHII",
+        version << 4 | ihl,
+        tos,
+        ihl * 4 + len(payload),
+        0,
+        fragment,
+        ttl,
+        protocol,
+        0,
+        src,
+        dst,
     )
     value = ones_complement(head + options) if checksum is None else checksum
     head = head[:10] + struct.pack("!H", value) + head[12:]
@@ -43,13 +53,21 @@ def udp(src_port: int, dst_port: int, payload: bytes) -> bytes:
     return struct.pack("!HHHH", src_port, dst_port, 8 + len(payload), 0) + payload
 
 
-def tcp(src_port: int, dst_port: int, payload: bytes, *, options: bytes = b"", seq: int = 0) -> bytes:
+def tcp(
+    src_port: int, dst_port: int, payload: bytes, *, options: bytes = b"", seq: int = 0
+) -> bytes:
     offset = 5 + len(options) // 4
-    return struct.pack("!HHIIBBHHH", src_port, dst_port, seq, 0, offset << 4, 0x18, 512, 0, 0) + options + payload
+    return (
+        struct.pack("!HHIIBBHHH", src_port, dst_port, seq, 0, offset << 4, 0x18, 512, 0, 0)
+        + options
+        + payload
+    )
 
 
 def bth(opcode: int, queue_pair: int, psn: int, payload: bytes = bytes(8)) -> bytes:
-    """Return UDP with the base transport header of RoCE behind it, and an invariant CRC that nobody looks at."""
+    """Return UDP with the base transport header of RoCE behind it, and an invariant CRC that nobody
+    looks at.
+    """
     head = struct.pack("!BBHII", opcode, 0, 0xFFFF, queue_pair, psn)
     return udp(0xC000, 4791, head + payload + bytes(4))
 
@@ -67,5 +85,7 @@ def shim(
     payload: bytes = b"",
 ) -> bytes:
     """Return UDP with the shim behind it."""
-    head = struct.pack("!BBHHHIIHH", version << 4 | flags, epoch, job, flow, 0, remaining, age_us, memory, 0)
+    head = struct.pack(
+        "!BBHHHIIHH", version << 4 | flags, epoch, job, flow, 0, remaining, age_us, memory, 0
+    )
     return udp(4000, 0xEF10, head + payload)

@@ -1,8 +1,9 @@
-"""The utilisation of the GPUs of jobs that share links: a small model of closed loops, beside the product.
+"""The utilisation of the GPUs of jobs that share links: a small model of closed loops, beside the
+product.
 
-A job computes for `compute_s` in each iteration and keeps all its links busy for `communicate_s`, from
-`communicate_after_s` on; the next iteration begins when both are done. On a link, higher levels go first, and jobs of
-one level share max-min fairly. All links have the same capacity.
+A job computes for `compute_s` in each iteration and keeps all its links busy for `communicate_s`,
+from `communicate_after_s` on; the next iteration begins when both are done. On a link, higher
+levels go first, and jobs of one level share max-min fairly. All links have the same capacity.
 """
 
 from __future__ import annotations
@@ -32,12 +33,19 @@ class Cycle:
 def crowds(cycles: Sequence[Cycle]) -> tuple[int, ...]:
     """Return the sets of jobs that share a link, each once, as numbers with a bit for each job."""
     links = {link for cycle in cycles for link in cycle.links}
-    return tuple(sorted({sum(1 << k for k, cycle in enumerate(cycles) if link in cycle.links) for link in links}))
+    return tuple(
+        sorted(
+            {sum(1 << k for k, cycle in enumerate(cycles) if link in cycle.links) for link in links}
+        )
+    )
 
 
 @lru_cache(maxsize=1 << 16)
 def rates(crowds: Sequence[int], levels: Sequence[int | None]) -> tuple[float, ...]:
-    """Return the part of the capacity that each job gets. The level of a job that does not send is None."""
+    """Return the part of the capacity that each job gets.
+
+    The level of a job that does not send is None.
+    """
     left = [1.0] * len(crowds)
     out = [0.0] * len(levels)
     for level in sorted({level for level in levels if level is not None}, reverse=True):
@@ -54,7 +62,10 @@ def rates(crowds: Sequence[int], levels: Sequence[int | None]) -> tuple[float, .
             for k in range(len(levels)):
                 if stopped >> k & 1:
                     out[k] = share
-            left = [room - share * (crowd & stopped).bit_count() for room, crowd in zip(left, crowds, strict=True)]
+            left = [
+                room - share * (crowd & stopped).bit_count()
+                for room, crowd in zip(left, crowds, strict=True)
+            ]
             left[tightest] = 0.0
     return tuple(out)
 
@@ -66,16 +77,26 @@ def _rates_of(together: tuple[int, ...], levels: Sequence[int]) -> list[tuple[fl
         among = sorted({level for k, level in enumerate(levels) if sending >> k & 1})
         # Ranks among those that send, so that orders that agree on them are computed once.
         out.append(
-            rates(together, tuple(among.index(level) if sending >> k & 1 else None for k, level in enumerate(levels)))
+            rates(
+                together,
+                tuple(
+                    among.index(level) if sending >> k & 1 else None
+                    for k, level in enumerate(levels)
+                ),
+            )
         )
     return out
 
 
-def utilisations(choices: Sequence[tuple[Sequence[Cycle], Sequence[int]]], iterations: int = 40) -> Array:
-    """Return the mean part of the GPUs that compute, over `iterations` of the longest job alone, for each choice.
+def utilisations(
+    choices: Sequence[tuple[Sequence[Cycle], Sequence[int]]], iterations: int = 40
+) -> Array:
+    """Return the mean part of the GPUs that compute, over `iterations` of the longest job alone,
+    for each choice.
 
-    A choice has the jobs, and the level of each; larger levels go first. All choices have as many jobs. Jobs begin
-    together. All choices are simulated side by side, each from its own event to its own next event.
+    A choice has the jobs, and the level of each; larger levels go first. All choices have as many
+    jobs. Jobs begin together. All choices are simulated side by side, each from its own event to
+    its own next event.
     """
     rows = np.arange(len(choices))
     jobs = len(choices[0][0])

@@ -1,9 +1,10 @@
 """Jobs in closed loop on one link, packet by packet, independent of Echelon's own simulators.
 
-A job is data-parallel ("dp": compute, then send) or a pipeline of two stages ("pp": send every micro-batch when it is
-computed; the second stage computes it, in order, when it has arrived). An iteration begins when the one before has
-ended. The link carries one unit of data in one unit of time and sends one packet after the other; the policy chooses
-the flow of each. Orders are ideal: there are no levels.
+A job is data-parallel ("dp": compute, then send) or a pipeline of two stages ("pp": send every
+micro-batch when it is computed; the second stage computes it, in order, when it has arrived). An
+iteration begins when the one before has ended. The link carries one unit of data in one unit of
+time and sends one packet after the other; the policy chooses the flow of each. Orders are ideal:
+there are no levels.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class MixedJob:
 
     paradigm: Literal["dp", "pp"]
     compute: float
-    """The time of each micro-batch on each stage; of a data-parallel job, the time before it sends."""
+    """The time of each micro-batch on each stage; of a data-parallel job, the time before it
+    sends.
+    """
     size: float
     """The size of the flow of each micro-batch."""
     micro_batches: int
@@ -46,7 +49,9 @@ class MixedJob:
 
     @property
     def unit(self) -> float:
-        """The unit of tardiness: the time of an iteration alone; of a pipeline without its last transfer."""
+        """The unit of tardiness: the time of an iteration alone; of a pipeline without its last
+        transfer.
+        """
         if self.paradigm == "dp":
             return self.compute + self.size
         return self.compute * (self.micro_batches + 1)
@@ -91,7 +96,9 @@ class _State:
 
 
 def make(seed: int, kind: Kind, count: int, load: float) -> list[MixedJob]:
-    """Draw `count` jobs that together would keep the link busy for the fraction `load` if nothing slowed them."""
+    """Draw `count` jobs that together would keep the link busy for the fraction `load` if nothing
+    slowed them.
+    """
     rng = random.Random(seed)
     weights = [rng.uniform(0.5, 1.5) for _ in range(count)]
     jobs = []
@@ -102,7 +109,11 @@ def make(seed: int, kind: Kind, count: int, load: float) -> list[MixedJob]:
         paradigm = rng.choice(["dp", "pp"]) if kind == "mix" else kind[:2]
         batches = rng.choice([4, 8])
         if paradigm == "dp":
-            jobs.append(MixedJob("dp", period * (1 - fraction), period * fraction, 1, rng.uniform(0, period)))
+            jobs.append(
+                MixedJob(
+                    "dp", period * (1 - fraction), period * fraction, 1, rng.uniform(0, period)
+                )
+            )
         else:
             compute = period / batches
             size = compute * fraction * (batches + 1) / batches
@@ -110,11 +121,17 @@ def make(seed: int, kind: Kind, count: int, load: float) -> list[MixedJob]:
     return jobs
 
 
-def slowdowns(jobs: Sequence[MixedJob], policy: Policy, *, packet: float = 4, horizon: float = 60_000) -> list[float]:
-    """Return the mean iteration time of each job over its time alone, once a third of its iterations have passed."""
+def slowdowns(
+    jobs: Sequence[MixedJob], policy: Policy, *, packet: float = 4, horizon: float = 60_000
+) -> list[float]:
+    """Return the mean iteration time of each job over its time alone, once a third of its
+    iterations have passed.
+    """
     states = [_State(job.start) for job in jobs]
     events: list[tuple[float, int, int, int | None]] = []
-    """Time, order of entry, job, and the micro-batch that is computed (None: the iteration ends)."""
+    """Time, order of entry, job, and the micro-batch that is computed (None: the iteration
+    ends).
+    """
     entered = turn = 0
 
     def enter(at: float, job: int, number: int | None) -> None:
@@ -131,7 +148,9 @@ def slowdowns(jobs: Sequence[MixedJob], policy: Policy, *, packet: float = 4, ho
             "deadline": lambda flow: (flow.due, flow.job),
             "setf": lambda flow: (tardiness[flow.job], flow.due),
             "normalised": lambda flow: ((flow.due - now) / units[flow.job],),
-            "memory": lambda flow: ((flow.due - now - states[flow.job].memory + busy[flow.job] / 2) / roots[flow.job],),
+            "memory": lambda flow: (
+                (flow.due - now - states[flow.job].memory + busy[flow.job] / 2) / roots[flow.job],
+            ),
         }
         return min(flows, key=ranks[policy])
 

@@ -1,8 +1,8 @@
 """A linear pipeline in the fluid model, in exact rationals, independent of Echelon's own simulator.
 
-Each worker computes its micro-batches in order. A computed micro-batch is a flow to the next worker, over a link of
-their own that carries one unit of data in one unit of time. The links do not depend on later ones, so each is simulated
-once, after the one before it.
+Each worker computes its micro-batches in order. A computed micro-batch is a flow to the next
+worker, over a link of their own that carries one unit of data in one unit of time. The links do not
+depend on later ones, so each is simulated once, after the one before it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ class Transfer:
 
     finish: list[Fraction]
     tardiness: Fraction
-    """The largest finish after the ideal one: that of a flow computed alone, at the pace of the first worker."""
+    """The largest finish after the ideal one: that of a flow computed alone, at the pace of the
+    first worker.
+    """
 
 
 def run(
     policy: Policy, stages: int, micro_batches: int, size: Fraction | int, compute: Fraction | int
 ) -> tuple[Fraction, list[Transfer]]:
-    """Return when the last worker has computed its last micro-batch, and what happened on each link."""
+    """Return when the last worker has computed its last micro-batch, and what happened on each
+    link.
+    """
     size, compute = Fraction(size), Fraction(compute)
     arrived, transfers = [Fraction(0)] * micro_batches, []
     for _ in range(stages - 1):
         starts = _computed(arrived, compute)
         arrived = _finishes(policy, starts, size)
         ideal = [starts[0] + number * compute for number in range(micro_batches)]
-        transfers.append(Transfer(arrived, max(late - due for late, due in zip(arrived, ideal, strict=True))))
+        transfers.append(
+            Transfer(arrived, max(late - due for late, due in zip(arrived, ideal, strict=True)))
+        )
     return _computed(arrived, compute)[-1], transfers
 
 
@@ -58,9 +64,16 @@ def _finishes(policy: Policy, starts: list[Fraction], size: Fraction) -> list[Fr
 
 
 def _advance(
-    policy: Policy, left: dict[int, Fraction], now: Fraction, until: Fraction | None, finish: dict[int, Fraction]
+    policy: Policy,
+    left: dict[int, Fraction],
+    now: Fraction,
+    until: Fraction | None,
+    finish: dict[int, Fraction],
 ) -> Fraction:
-    """Send what is `left` from `now` to `until` (None: until all is sent). Return the time of the last event."""
+    """Send what is `left` from `now` to `until` (None: until all is sent).
+
+    Return the time of the last event.
+    """
     while left and (until is None or now < until):
         rates = _rates(policy, left)
         step = min(left[number] / rate for number, rate in rates.items() if rate)

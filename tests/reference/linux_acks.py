@@ -1,9 +1,11 @@
-"""A model of a TCP connection of two Linux hosts with data both ways, and of a switch that closes windows.
+"""A model of a TCP connection of two Linux hosts with data both ways, and of a switch that closes
+windows.
 
-Segments have a length of 1. The rules are those of Linux 6.x (net/ipv4/tcp_input.c and tcp_output.c), by the names of
-its functions. What a sender may do later than it could (congestion, pacing, delayed acknowledgements) is left to the
-order of events, which is anybody's choice: packets of data and pure acknowledgements have queues of their own, as in a
-switch that gives acknowledgements a level of their own.
+Segments have a length of 1. The rules are those of Linux 6.x (net/ipv4/tcp_input.c and
+tcp_output.c), by the names of its functions. What a sender may do later than it could (congestion,
+pacing, delayed acknowledgements) is left to the order of events, which is anybody's choice: packets
+of data and pure acknowledgements have queues of their own, as in a switch that gives
+acknowledgements a level of their own.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class End:
     early: set[int] = field(default_factory=set)
     """Segments that have come before an earlier one."""
     answered: bool = False
-    """Whether a pure acknowledgement that was out of the window has been answered lately (tcp_oow_rate_limited)."""
+    """Whether a pure acknowledgement that was out of the window has been answered lately
+    (tcp_oow_rate_limited).
+    """
 
     def _sent(self, seq: int, length: int) -> Segment:
         self.rcv_wup = self.rcv_nxt
@@ -51,14 +55,18 @@ class End:
         return self._sent(min(self.snd_nxt, self.snd_una + self.snd_wnd), 0)
 
     def send(self) -> Segment | None:
-        """Send the next segment if there is one and the window has room for it (tcp_snd_wnd_test)."""
+        """Send the next segment if there is one and the window has room for it
+        (tcp_snd_wnd_test).
+        """
         if self.snd_nxt >= self.written or self.snd_nxt >= self.snd_una + self.snd_wnd:
             return None
         self.snd_nxt += 1
         return self._sent(self.snd_nxt - 1, 1)
 
     def time_out(self) -> Segment | None:
-        """Send the first segment again, which needs no window (tcp_retransmit_skb), or ask for one."""
+        """Send the first segment again, which needs no window (tcp_retransmit_skb), or ask for
+        one.
+        """
         self.answered = False
         if self.snd_una < self.snd_nxt:
             return self._sent(self.snd_una, 1)
@@ -95,8 +103,8 @@ class End:
 class Connection:
     """Two ends, and the switch between them, which may close the windows of the ends in `closing`.
 
-    The switch is control Pause of p4src/v1model: it closes a window while the sender's last packet had to `stay`, and
-    has sent more than the acknowledgement covers.
+    The switch is control Pause of p4src/v1model: it closes a window while the sender's last packet
+    had to `stay`, and has sent more than the acknowledgement covers.
     """
 
     closing: Sequence[bool]
@@ -105,9 +113,13 @@ class Connection:
     passed: list[int] = field(default_factory=lambda: [0, 0])
     """How far each end has sent, as the switch has seen."""
     way: dict[tuple[int, int, int], deque[Segment]] = field(
-        default_factory=lambda: {(end, leg, pure): deque() for end in (0, 1) for leg in (0, 1) for pure in (0, 1)}
+        default_factory=lambda: {
+            (end, leg, pure): deque() for end in (0, 1) for leg in (0, 1) for pure in (0, 1)
+        }
     )
-    """What is on its way, by who sent it, whether it is behind the switch, and whether it is a pure acknowledgement."""
+    """What is on its way, by who sent it, whether it is behind the switch, and whether it is a pure
+    acknowledgement.
+    """
 
     def put(self, end: int, one: Segment | None) -> bool:
         if one is not None:
@@ -151,7 +163,9 @@ class Connection:
                 self.move(end, *divmod(what & 3, 2))
 
     def finish(self, most_time_outs: int) -> int | None:
-        """Deliver all, time out where nothing moves; return the number of time-outs, or None: more, so it is stuck."""
+        """Deliver all, time out where nothing moves; return the number of time-outs, or None: more,
+        so it is stuck.
+        """
         for time_outs in range(most_time_outs + 1):
             moved = True
             while moved:

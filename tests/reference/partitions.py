@@ -1,4 +1,6 @@
-"""PipeDream's partition problem by brute force: every chain of nested cuts, every distribution of machines."""
+"""PipeDream's partition problem by brute force: every chain of nested cuts, every distribution of
+machines.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ def best_time(
 ) -> float:
     """Return the least time per mini-batch of the slowest stage.
 
-    `layers` are (seconds, parameter bytes, activation bytes), `needs` the layers whose output each takes, and `levels`
-    (components, bytes per second), the lowest first.
+    `layers` are (seconds, parameter bytes, activation bytes), `needs` the layers whose output each
+    takes, and `levels` (components, bytes per second), the lowest first.
     """
     everything = frozenset(range(len(layers)))
     sets = list(_sets(frozenset(), everything, needs))
@@ -36,7 +38,9 @@ def best_time(
                 time = 0.0
                 for place, ((a, b), m) in enumerate(zip(stages, counts, strict=True)):
                     parameters = sum(layers[u][1] for u in b - a)
-                    time = max(time, (whole(a, b, level - 1) + 4 * (m - 1) * parameters / (m * rate)) / m)
+                    time = max(
+                        time, (whole(a, b, level - 1) + 4 * (m - 1) * parameters / (m * rate)) / m
+                    )
                     if place:
                         time = max(time, 2 * crossing(a) / (m * rate))
                 best = min(best, time)
@@ -45,7 +49,9 @@ def best_time(
     return whole(frozenset(), everything, len(levels) - 1)
 
 
-def _sets(done: frozenset[int], everything: frozenset[int], needs: Sequence[Sequence[int]]) -> set[frozenset[int]]:
+def _sets(
+    done: frozenset[int], everything: frozenset[int], needs: Sequence[Sequence[int]]
+) -> set[frozenset[int]]:
     found = {done}
     for layer in everything - done:
         if all(need in done for need in needs[layer]):

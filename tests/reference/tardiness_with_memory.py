@@ -1,8 +1,9 @@
 """Jobs in closed loop ranked by tardiness with memory, as a fluid in small steps of time.
 
-It knows links and jobs of two kinds only, and finds neither crossings nor finishes ahead of time: it ranks anew after
-each tick. A job is data-parallel (its flows start together, on one link or more) or a pipeline (each hop sends one flow
-for each micro-batch). All times are in one unit, links carry one unit of bytes in one unit of time.
+It knows links and jobs of two kinds only, and finds neither crossings nor finishes ahead of time:
+it ranks anew after each tick. A job is data-parallel (its flows start together, on one link or
+more) or a pipeline (each hop sends one flow for each micro-batch). All times are in one unit, links
+carry one unit of bytes in one unit of time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ class Job:
         self.offsets, self.tardiness = [], 0.0
         arrived = [0.0] * self.micro_batches
         if self.kind == "data":
-            self.offsets, self.tardiness, self.alone = [self.compute], self.size, self.compute + self.size
+            self.offsets, self.tardiness, self.alone = (
+                [self.compute],
+                self.size,
+                self.compute + self.size,
+            )
             return
         for stage in range(len(self.hops) + 1):
             free = sent = first = 0.0
@@ -64,7 +69,8 @@ class Job:
     def unit(self) -> float:
         """The iteration time alone, times the square root of the links in use.
 
-        The links of the two hosts of a hop are not ports of the model; they are a hundred times as fast.
+        The links of the two hosts of a hop are not ports of the model; they are a hundred times as
+        fast.
         """
         links = sum(len(ports) + 0.02 for ports in self.hops)
         return math.sqrt(self.alone * self.busy * links)
@@ -99,10 +105,11 @@ class _State:
 
 
 def slowdowns(jobs: Sequence[Job], levels: bool, horizon: float, tick: float) -> list[float]:
-    """Return the mean iteration time of each job over its time alone, once a third of its iterations have passed.
+    """Return the mean iteration time of each job over its time alone, once a third of its
+    iterations have passed.
 
-    Ranks are continuous or, with `levels`, steps below the most urgent flow at each port; at all of its
-    ports, a flow has the lowest level that it has at any. Flows of one rank share max-min.
+    Ranks are continuous or, with `levels`, steps below the most urgent flow at each port; at all of
+    its ports, a flow has the lowest level that it has at any. Flows of one rank share max-min.
     """
     states = [_State() for _ in jobs]
     for job, state in zip(jobs, states, strict=True):
@@ -115,7 +122,9 @@ def slowdowns(jobs: Sequence[Job], levels: bool, horizon: float, tick: float) ->
             following = min(following, _compute(index, job, state, active, now))
         if active:
             _rank(jobs, states, active, now, levels)
-            following = min(following, now + tick, *(now + f.left / f.rate for f in active if f.rate > 1e-12))
+            following = min(
+                following, now + tick, *(now + f.left / f.rate for f in active if f.rate > 1e-12)
+            )
         step = max(following - now, 1e-7)
         now += step
         for flow in active:
@@ -150,7 +159,12 @@ def _compute(index: int, job: Job, state: _State, active: list[_Flow], now: floa
         busy = False
         for stage, done in enumerate(state.computed):
             ready = stage == 0 or (done < job.micro_batches and state.arrived[stage][done])
-            if state.busy_until[stage] is None and ready and done < job.micro_batches and now >= state.begun - 1e-9:
+            if (
+                state.busy_until[stage] is None
+                and ready
+                and done < job.micro_batches
+                and now >= state.begun - 1e-9
+            ):
                 state.busy_until[stage] = now + job.compute
             until = state.busy_until[stage]
             if until is None or now < until - 1e-9:
@@ -160,7 +174,9 @@ def _compute(index: int, job: Job, state: _State, active: list[_Flow], now: floa
             if state.reference is None:
                 state.reference = now - job.offsets[0]
             if job.kind == "data":
-                active += [_Flow(index, k, 0, ports, job.size, now) for k, ports in enumerate(job.hops)]
+                active += [
+                    _Flow(index, k, 0, ports, job.size, now) for k, ports in enumerate(job.hops)
+                ]
             elif stage < len(job.hops):
                 due = state.reference + job.offsets[stage] + done * job.compute
                 active.append(_Flow(index, stage, done, job.hops[stage], job.size, due))
@@ -171,7 +187,9 @@ def _compute(index: int, job: Job, state: _State, active: list[_Flow], now: floa
     return min([*waiting, *([state.begun] if now < state.begun else [])], default=float("inf"))
 
 
-def _rank(jobs: Sequence[Job], states: Sequence[_State], active: list[_Flow], now: float, levels: bool) -> None:
+def _rank(
+    jobs: Sequence[Job], states: Sequence[_State], active: list[_Flow], now: float, levels: bool
+) -> None:
     for flow in active:
         job = jobs[flow.job]
         flow.rate = 0.0
@@ -195,7 +213,11 @@ def _rank(jobs: Sequence[Job], states: Sequence[_State], active: list[_Flow], no
 def _share(flows: list[_Flow], room: dict[str, float]) -> None:
     """Share the room among the flows max-min fairly, by progressive filling."""
     while flows:
-        at = {port: [flow for flow in flows if port in flow.ports] for flow in flows for port in flow.ports}
+        at = {
+            port: [flow for flow in flows if port in flow.ports]
+            for flow in flows
+            for port in flow.ports
+        }
         port = min(at, key=lambda port: room[port] / len(at[port]))
         share = max(0.0, room[port] / len(at[port]))
         for flow in at[port]:
@@ -206,7 +228,9 @@ def _share(flows: list[_Flow], room: dict[str, float]) -> None:
 
 
 def on_link(seed: int, kind: Literal["data", "mix"], count: int, load: float) -> list[Job]:
-    """Draw jobs on one link that would keep it busy for the fraction `load` if nothing slowed them."""
+    """Draw jobs on one link that would keep it busy for the fraction `load` if nothing slowed
+    them.
+    """
     rng = random.Random(seed)
     parts = [rng.uniform(0.5, 1.5) for _ in range(count)]
     jobs = []
@@ -214,16 +238,24 @@ def on_link(seed: int, kind: Literal["data", "mix"], count: int, load: float) ->
         period, share = rng.choice([400, 600, 800, 1000, 1400]), load * part / sum(parts)
         start = float(rng.randrange(period))
         if kind == "data" or rng.random() < 0.5:
-            jobs.append(Job("data", round(period * (1 - share)), round(period * share), 1, [("a-b",)], start))
+            jobs.append(
+                Job(
+                    "data", round(period * (1 - share)), round(period * share), 1, [("a-b",)], start
+                )
+            )
         else:
             batches = rng.choice([4, 8])
             compute = round(period / batches)
-            jobs.append(Job("pipeline", compute, round(compute * share), batches, [("a-b",)], start))
+            jobs.append(
+                Job("pipeline", compute, round(compute * share), batches, [("a-b",)], start)
+            )
     return jobs
 
 
 def on_switch(seed: int, count: int, hosts: int, share: float, into: bool = True) -> list[Job]:
-    """Draw jobs between `hosts` that have a port out of a switch and, with `into`, a port into it each."""
+    """Draw jobs between `hosts` that have a port out of a switch and, with `into`, a port into it
+    each.
+    """
 
     def path(a: int, b: int) -> Ports:
         return (f"{a}-s", f"s-{b}") if into else (f"s-{b}",)
@@ -236,7 +268,9 @@ def on_switch(seed: int, count: int, hosts: int, share: float, into: bool = True
         part = share * rng.uniform(0.5, 1.5)
         if rng.random() < 0.5:
             hops = [path(a, b) for a, b in zip(chosen, chosen[1:] + chosen[:1], strict=True)]
-            jobs.append(Job("data", round(period * (1 - part)), round(period * part), 1, hops, start))
+            jobs.append(
+                Job("data", round(period * (1 - part)), round(period * part), 1, hops, start)
+            )
         else:
             hops = [path(a, b) for a, b in pairwise(chosen)]
             batches = rng.choice([4, 8])

@@ -1,7 +1,7 @@
 """A device behind BF Runtime that executes the TNA program's sources, rewritten for v1model.
 
-It stands for the compiled program where p4c's Tofino back end is not installed. Direct counters stay 0, and tables that
-the rewritten program does not have keep their entries without effect.
+It stands for the compiled program where p4c's Tofino back end is not installed. Direct counters
+stay 0, and tables that the rewritten program does not have keep their entries without effect.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class _Entries(MatchEntries):
         parts = [tuple(part) if isinstance(part, tuple) else part for part in key]
         # A Tofino looks at the lowest number first, BMv2 at the highest.
         priority = (1 << 24) - parts.pop() if self._described.key[-1].name == _PRIORITY else 0
-        self._handles[key] = self._with_action(key, partial(self._passed.insert, tuple(parts), priority))
+        self._handles[key] = self._with_action(
+            key, partial(self._passed.insert, tuple(parts), priority)
+        )
 
     def modify(self, key: Key, data: Data) -> None:
         super().modify(key, data)
@@ -85,5 +87,7 @@ class _Entries(MatchEntries):
         data = super().get(key)
         assert data.action is not None
         action = self._described.action_by_name[data.action]
-        name = action.name if action.name in self._passed.actions else action.name.rpartition(".")[2]
+        name = (
+            action.name if action.name in self._passed.actions else action.name.rpartition(".")[2]
+        )
         return call(name, [data.fields[field.name] for field in action.fields])

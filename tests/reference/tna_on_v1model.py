@@ -1,10 +1,12 @@
-"""The sources of the TNA program, rewritten for v1model, so that softswitch can execute what they say.
+"""The sources of the TNA program, rewritten for v1model, so that softswitch can execute what they
+say.
 
-This shows whether the program means what it should, without a compiler for Tofino. It does not show whether the program
-fits one. p4c-bm2-ss compiles the result. Left out is what v1model has no like of: counters of the program itself, and
-groups of next hops.
+This shows whether the program means what it should, without a compiler for Tofino. It does not show
+whether the program fits one. p4c-bm2-ss compiles the result. Left out is what v1model has no like
+of: counters of the program itself, and groups of next hops.
 
-A register with an initial value is kept as the difference (exclusive or) to it, because BMv2's begin with zero.
+A register with an initial value is kept as the difference (exclusive or) to it, because BMv2's
+begin with zero.
 """
 
 from __future__ import annotations
@@ -148,19 +150,40 @@ def rewritten(scratch: Path) -> str:
     """Return the TNA program as a v1model program. `scratch` is a directory for empty files."""
     for name in ("core.p4", "tna.p4"):
         (scratch / name).write_text("")
-    command = ["cpp", "-P", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-D__TARGET_TOFINO__=1", "-I", scratch]
-    done = subprocess.run([*command, "echelon.p4"], cwd=P4SRC / "tna", check=True, capture_output=True, text=True)
+    command = [
+        "cpp",
+        "-P",
+        "-undef",
+        "-nostdinc",
+        "-x",
+        "assembler-with-cpp",
+        "-D__TARGET_TOFINO__=1",
+        "-I",
+        scratch,
+    ]
+    done = subprocess.run(
+        [*command, "echelon.p4"], cwd=P4SRC / "tna", check=True, capture_output=True, text=True
+    )
     text = done.stdout
     text = text[: text.index("Pipeline(")]
     parser = text[text.index("parser EchelonEgressParser") :]
     states = parser[parser.index("    state parse_ethernet") : parser.index("\n}")]
     # Both parsers and deparsers go.
-    text = re.sub(r"^(parser|control) \w+(?:Parser|Deparser)\(.*?\n\}\n", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^(parser|control) \w+(?:Parser|Deparser)\(.*?\n\}\n",
+        "",
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )
     structs = {name: dict(_fields(body)) for name, body in _STRUCT.findall(text)}
     text = text.replace("@flexible", "")
     text = re.sub(r"header (resubmit_h|bridge_h)", r"struct \1", text)
     text = re.sub(r"\s*meta\.(resubmit|bridge)\.setValid\(\);", "", text)
-    text = re.sub(r"funnel_shift_right\((\S+), (\S+), (\S+), (\d+)\);", r"\1 = (bit<32>)((\2 ++ \3) >> \4);", text)
+    text = re.sub(
+        r"funnel_shift_right\((\S+), (\S+), (\S+), (\d+)\);",
+        r"\1 = (bit<32>)((\2 ++ \3) >> \4);",
+        text,
+    )
     text = re.sub(r"max\(([\w.]+), 0\)", r"(\1 > 0 ? \1 : 0)", text)
     for pattern in (
         r"\s*(Direct)?Counter<[^;]*;",
@@ -177,7 +200,11 @@ def rewritten(scratch: Path) -> str:
     def register(found: re.Match[str]) -> str:
         kind, size, begin, name = found.groups()
         fields = structs.get(kind, {"": kind})
-        begins = [word.strip() for word in (begin or "").strip("{}").split(",")] if begin else ["0"] * len(fields)
+        begins = (
+            [word.strip() for word in (begin or "").strip("{}").split(",")]
+            if begin
+            else ["0"] * len(fields)
+        )
         initial[name], kinds[name] = dict(zip(fields, begins, strict=True)), kind
         return "".join(
             f"register<bit<{_width(of)}>>({size}) {name}{'_' + field if field else ''};\n    "
@@ -192,15 +219,27 @@ def rewritten(scratch: Path) -> str:
             local, where = f"{value}_{field}", f"{name}{'_' + field if field else ''}"
             lines += [f"bit<{_width(of)}> {local}_bits;", f"{of} {local};"]
             lines += [f"{where}.read({local}_bits, (bit<32>)at);"]
-            lines += [f"{local} = ({of})({local}_bits ^ (bit<{_width(of)}>)({of})({initial[name][field]}));"]
-            body = re.sub(rf"\b{value}\.{field}\b" if field else rf"(?<![.\w]){value}\b(?!_)", local, body)
+            lines += [
+                (
+                    f"{local} = ({of})({local}_bits ^"
+                    f" (bit<{_width(of)}>)({of})({initial[name][field]}));"
+                )
+            ]
+            body = re.sub(
+                rf"\b{value}\.{field}\b" if field else rf"(?<![.\w]){value}\b(?!_)", local, body
+            )
         after = [
-            f"{name}{'_' + field if field else ''}.write((bit<32>)at, (bit<{_width(of)}>){value}_{field} ^ "
-            f"(bit<{_width(of)}>)({of})({initial[name][field]}));"
+            f"{name}{'_' + field if field else ''}.write((bit<32>)at,"
+            f" (bit<{_width(of)}>){value}_{field} ^"
+            f" (bit<{_width(of)}>)({of})({initial[name][field]}));"
             for field, of in fields.items()
         ]
         out = f", out {output} {result}" if result else ""
-        return f"action {action_name}(in {index} at{out}) {{\n" + "\n".join([*lines, body, *after]) + "\n}"
+        return (
+            f"action {action_name}(in {index} at{out}) {{\n"
+            + "\n".join([*lines, body, *after])
+            + "\n}"
+        )
 
     # One control after the other: names of registers repeat.
     parts = re.split(r"(?=\ncontrol )", text)
@@ -230,6 +269,16 @@ def compiled(directory: Path, p4info: Path | None = None) -> bytes:
     source, output = directory / "tna_on_v1model.p4", directory / "tna_on_v1model.json"
     source.write_text(rewritten(directory))
     described = [] if p4info is None else ["--p4runtime-files", p4info]
-    command = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", *described, "-o", output, source]
+    command = [
+        "p4c-bm2-ss",
+        "--std",
+        "p4-16",
+        "--arch",
+        "v1model",
+        *described,
+        "-o",
+        output,
+        source,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return output.read_bytes()

@@ -1,4 +1,6 @@
-"""Packets that walk through the entries of several switches, as the P4 program looks them up: for tests of routes."""
+"""Packets that walk through the entries of several switches, as the P4 program looks them up: for
+tests of routes.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,15 @@ def ports(tables: Tables, packet: Packet, address: int) -> frozenset[int]:
 
 
 def faults(
-    tables: Mapping[str, Tables], fabric: Fabric, packet: Packet, at: str, before: tuple[str, ...] = ()
+    tables: Mapping[str, Tables],
+    fabric: Fabric,
+    packet: Packet,
+    at: str,
+    before: tuple[str, ...] = (),
 ) -> Iterator[str]:
-    """Yield every way in which a packet that is at `at` may not reach its host: loops, drops, and wrong hosts."""
+    """Yield every way in which a packet that is at `at` may not reach its host: loops, drops, and
+    wrong hosts.
+    """
     way = (*before, at)
     if at in before:
         yield f"{packet} circles: {' > '.join(way)}"
@@ -66,7 +74,9 @@ def faults(
 
 
 def next_nodes(tables: Tables, fabric: Fabric, packet: Packet, at: str) -> list[str]:
-    """Return the nodes to which a switch may send a packet; none if it drops the packet, or the port leads nowhere."""
+    """Return the nodes to which a switch may send a packet; none if it drops the packet, or the
+    port leads nowhere.
+    """
     address = int.from_bytes(bytes(map(int, fabric.hosts[packet.dst].ipv4.split("."))), "big")
     leaving = sorted(ports(tables, packet, address))
     return [fabric.neighbour[at, port] for port in leaving if (at, port) in fabric.neighbour]
@@ -78,9 +88,15 @@ def _flow(tables: Tables, identity: Identity) -> Iterator[int]:
         found = _find(tables, "shim_flow", job=identity.job, flow=identity.flow)
     else:
         ends = [
-            int.from_bytes(bytes(map(int, one.split("."))), "big") for one in (identity.src_ipv4, identity.dst_ipv4)
+            int.from_bytes(bytes(map(int, one.split("."))), "big")
+            for one in (identity.src_ipv4, identity.dst_ipv4)
         ]
-        key = {"src": ends[0], "dst": ends[1], "src_port": identity.src_port, "dst_port": identity.dst_port}
+        key = {
+            "src": ends[0],
+            "dst": ends[1],
+            "src_port": identity.src_port,
+            "dst_port": identity.dst_port,
+        }
         connections = _find(tables, f"{identity.protocol}_connection", **key)
         position = (identity.start_bytes + identity.end_bytes) // 2
         found = tuple(

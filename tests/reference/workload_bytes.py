@@ -1,8 +1,10 @@
-"""What workload files say is sent: bytes by collective and ranks, counted from the formats' descriptions alone.
+"""What workload files say is sent: bytes by collective and ranks, counted from the formats'
+descriptions alone.
 
-ASTRA-sim's text format is described in `inputs/workload/README.md` of its branch ASTRA-sim-1.0, its training loops in
-`Workload.cc` there; SimAI adds nothing that matters here but the meaning of an all-gather's bytes. Chakra's nodes are
-described in `schema/protobuf/et_def.proto` of mlcommons/chakra. Nothing here knows in which order anything happens.
+ASTRA-sim's text format is described in `inputs/workload/README.md` of its branch ASTRA-sim-1.0, its
+training loops in `Workload.cc` there; SimAI adds nothing that matters here but the meaning of an
+all-gather's bytes. Chakra's nodes are described in `schema/protobuf/et_def.proto` of
+mlcommons/chakra. Nothing here knows in which order anything happens.
 """
 
 from __future__ import annotations
@@ -45,15 +47,22 @@ _WEIGHTS = {
 def of_text(text: str, ranks: int, *, gathers_input: bool) -> Sent:
     """Return what an iteration of a text workload sends on `ranks` ranks.
 
-    `gathers_input` says whether the bytes of an all-gather are those before it (ASTRA-sim) or after it (SimAI).
+    `gathers_input` says whether the bytes of an all-gather are those before it (ASTRA-sim) or after
+    it (SimAI).
     """
     head, _, *layers = text.splitlines()
     loop, *settings = head.split()
     numbers = _settings(settings)
     size = numbers.get("model_parallel_NPU_group", [1])[0]
     in_a_row = [tuple(range(first, first + size)) for first in range(0, ranks, size)]
-    groups = {"model": in_a_row, "others": list(zip(*in_a_row, strict=True)), "all": [tuple(range(ranks))]}
-    forward, inputs, weights = ([tuple(line.split()[at : at + 2]) for line in layers] for at in (3, 6, 9))
+    groups = {
+        "model": in_a_row,
+        "others": list(zip(*in_a_row, strict=True)),
+        "all": [tuple(range(ranks))],
+    }
+    forward, inputs, weights = (
+        [tuple(line.split()[at : at + 2]) for line in layers] for at in (3, 6, 9)
+    )
     if loop in ("MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA"):
         del inputs[0]  # nobody needs the gradients of the first layer's input
     for layer in numbers.get("checkpoint_initiates", []):
@@ -61,7 +70,8 @@ def of_text(text: str, ranks: int, *, gathers_input: bool) -> Sent:
         forward += forward[start:layer]
     if loop.startswith("HYBRID_DLRM"):
         forward = [each for each in forward if each[0] == "ALLTOALL"]
-        # The embeddings' gradients are exchanged once the backward pass is at the layer after the last bottom layer.
+        # The embeddings' gradients are exchanged once the backward pass is at the layer after the
+        # last bottom layer.
         inputs = inputs[: int(settings[-1]) + 1 < len(layers)]
     ran = [(_FORWARD_AND_INPUTS.get(loop), [*forward, *inputs]), (_WEIGHTS.get(loop), weights)]
     if loop == "HYBRID_CUSTOMIZED":
@@ -91,22 +101,33 @@ def _settings(words: Iterable[str]) -> Mapping[str, list[int]]:
             numbers = found[word[:-1]] = []
         else:
             numbers.append(int(word))
-    return {key: values[1:] if key.startswith("checkpoint") else values for key, values in found.items()}
+    return {
+        key: values[1:] if key.startswith("checkpoint") else values for key, values in found.items()
+    }
 
 
 _CHAKRA = {
     1: {0: "all-reduce", 1: "all-to-all", 2: "all-gather", 3: "reduce-scatter", 4: "broadcast"},
-    2: {0: "all-reduce", 1: "reduce", 2: "all-gather", 5: "broadcast", 6: "all-to-all", 7: "reduce-scatter"},
+    2: {
+        0: "all-reduce",
+        1: "reduce",
+        2: "all-gather",
+        5: "broadcast",
+        6: "all-to-all",
+        7: "reduce-scatter",
+    },
 }
 """`CollectiveCommType` in both generations of the schema."""
 _SEND, _COLLECTIVE = 5, 7
 
 
-def of_traces(traces: Sequence[Sequence[Any]], communicators: Mapping[str, Sequence[int]], generation: int = 2) -> Sent:
+def of_traces(
+    traces: Sequence[Sequence[Any]], communicators: Mapping[str, Sequence[int]], generation: int = 2
+) -> Sent:
     """Return what the ranks of a Chakra trace send.
 
-    `traces` has the protobuf messages of each rank's nodes. Raises `AssertionError` if the ranks of a collective do not
-    say the same.
+    `traces` has the protobuf messages of each rank's nodes. Raises `AssertionError` if the ranks of
+    a collective do not say the same.
     """
     by_rank: list[Sent] = []
     sent: Sent = Counter()
@@ -124,7 +145,11 @@ def of_traces(traces: Sequence[Sequence[Any]], communicators: Mapping[str, Seque
         by_rank.append(+joined)
     for rank, joined in enumerate(by_rank):
         for (kind, members), size_bytes in joined.items():
-            assert all(by_rank[member][kind, members] == size_bytes for member in members), (rank, kind, members)
+            assert all(by_rank[member][kind, members] == size_bytes for member in members), (
+                rank,
+                kind,
+                members,
+            )
             sent[kind, members] = size_bytes
     return +sent
 

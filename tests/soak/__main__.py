@@ -1,7 +1,7 @@
 """``python -m tests.soak WHAT``: the long runs that the default suite has in short.
 
-Each module of `RUNS` has `add_arguments(parser)` and `run(options) -> int`, the exit status: 0, or 1 for a run that
-showed a fault. The table goes to stdout, progress to stderr.
+Each module of `RUNS` has `add_arguments(parser)` and `run(options) -> int`, the exit status: 0, or
+1 for a run that showed a fault. The table goes to stdout, progress to stderr.
 """
 
 from __future__ import annotations
@@ -14,15 +14,24 @@ from collections.abc import Sequence
 RUNS = {
     "packets": ("tests.soak.packets", "random and mutated packets through every program"),
     "day": ("tests.soak.day", "a day of virtual time, ten million packets through a fabric"),
-    "control": ("tests.soak.control", "random sequences of events, crashes included, through the controller"),
+    "control": (
+        "tests.soak.control",
+        "random sequences of events, crashes included, through the controller",
+    ),
     "kills": ("tests.soak.kills", "SIGKILLs of a real service at random moments"),
     "spines": ("tests.soak.spines", "SIGKILLs of a spine at random moments, under load"),
     "moves": ("tests.soak.moves", "moves of links in a running fabric while jobs send"),
     "agents": ("tests.soak.agents", "SIGKILLs of agents at random moments"),
     "tcp": ("tests.soak.tcp", "random pairs of jobs over the kernel's TCP"),
     "requests": ("tests.soak.requests", "random requests to a real service"),
-    "strangers": ("tests.soak.strangers", "clients without a token that hold connections, against an operator"),
-    "work": ("tests.soak.work", "job files at and over the limits to a real service, and the lag of its event loop"),
+    "strangers": (
+        "tests.soak.strangers",
+        "clients without a token that hold connections, against an operator",
+    ),
+    "work": (
+        "tests.soak.work",
+        "job files at and over the limits to a real service, and the lag of its event loop",
+    ),
     "lying": ("tests.soak.lying", "a real service whose switches lie"),
     "restarts": ("tests.soak.restarts", "random changes to a real service, killed after each"),
     "p4runtime": ("tests.soak.fuzz_p4runtime", "random and mutated P4Runtime and gNMI messages"),

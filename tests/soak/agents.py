@@ -1,4 +1,6 @@
-"""SIGKILLs of agents at random moments, and of their shells and commands (plugins/torch/tests/agent/kills.py)."""
+"""SIGKILLs of agents at random moments, and of their shells and commands
+(plugins/torch/tests/agent/kills.py).
+"""
 
 from __future__ import annotations
 
@@ -21,5 +23,8 @@ def run(options: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="soak-") as directory:
         there = kills(Path(directory), options.kills, random.Random(options.seed))
     took_s = time.monotonic() - began_s
-    print(f"{options.kills} kills in {took_s:.0f} s, {there} of them of what had started; nothing is left")
+    print(
+        f"{options.kills} kills in {took_s:.0f} s, {there} of them of what had started; nothing is"
+        " left"
+    )
     return 0

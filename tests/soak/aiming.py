@@ -9,7 +9,9 @@ from tests.differential.vocabulary import Vocabulary
 
 
 class Aim(Vocabulary):
-    """A vocabulary that gives the fields of one entry's key the values that it matches, until it is aimed elsewhere."""
+    """A vocabulary that gives the fields of one entry's key the values that it matches, until it is
+    aimed elsewhere.
+    """
 
     def __init__(self, program: ir.ProgramIR, rng: random.Random) -> None:
         super().__init__(program, rng)

@@ -1,4 +1,6 @@
-"""The counts of a fabric's programs, and the check that they agree with each other and with the switch's counts."""
+"""The counts of a fabric's programs, and the check that they agree with each other and with the
+switch's counts.
+"""
 
 from __future__ import annotations
 
@@ -45,5 +47,7 @@ class Books:
             ("packets out", self.packets_out, "departed", self.departed),
         )
         return [
-            f"switch {name}: {have} {what}, {want} {against}" for what, have, against, want in pairs if have != want
+            f"switch {name}: {have} {what}, {want} {against}"
+            for what, have, against, want in pairs
+            if have != want
         ]

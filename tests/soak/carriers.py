@@ -1,4 +1,6 @@
-"""A fabric of switches that run ``programs/carrier.p4``: traffic for it, and a control plane that never rests."""
+"""A fabric of switches that run ``programs/carrier.p4``: traffic for it, and a control plane that
+never rests.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,13 @@ def pipelines() -> tuple[Program, Program]:
 
 
 class Node:
-    """A switch of the fabric, what it should hold, and its books: those of the pipelines before this one included."""
+    """A switch of the fabric, what it should hold, and its books: those of the pipelines before
+    this one included.
+    """
 
-    def __init__(self, switch: VirtualSwitch, routes: dict[int, tuple[int, int]], ports: tuple[int, ...]) -> None:
+    def __init__(
+        self, switch: VirtualSwitch, routes: dict[int, tuple[int, int]], ports: tuple[int, ...]
+    ) -> None:
         self.switch = switch
         self.routes = routes
         self.ports = ports
@@ -64,7 +70,9 @@ class Node:
             made.tables["I.routes"].insert((to,), 0, "I.route", (port, priority))
         made.multicast_groups[1] = [(port, 100 + port) for port in self.ports]
         made.clone_sessions[1] = CloneSession([(self.ports[0], 1)], queue=2)
-        made.clone_sessions[2] = CloneSession([(self.ports[-1], 2), (NOWHERE, 3)], truncate_bytes=64, queue=1)
+        made.clone_sessions[2] = CloneSession(
+            [(self.ports[-1], 2), (NOWHERE, 3)], truncate_bytes=64, queue=1
+        )
         for port in range(16):
             made.meters["I.police"].configure(port, MeterConfig(1000, 200, 2000, 400))
         return made
@@ -105,11 +113,16 @@ class Node:
         for when_ns, switch in self.retired:
             if when_ns < before_ns:
                 self.closed_books.add(Books.of(switch))
-        self.retired = [(when_ns, switch) for when_ns, switch in self.retired if when_ns >= before_ns]
+        self.retired = [
+            (when_ns, switch) for when_ns, switch in self.retired if when_ns >= before_ns
+        ]
 
 
 class Carriers:
-    """Two leaves with three hosts each under a spine. `budget` packets are sent by the hosts over `duration_ns`."""
+    """Two leaves with three hosts each under a spine.
+
+    `budget` packets are sent by the hosts over `duration_ns`.
+    """
 
     def __init__(self, budget: int, duration_ns: int, seed: int) -> None:
         self.loop = EventLoop()
@@ -126,7 +139,8 @@ class Carriers:
         mean_burst = (LARGEST_BURST + 1) / 2
         self._pause_ns = duration_ns * hosts * mean_burst / max(1, budget)
         self._build()
-        # First all hosts at once, as much as ever: what memory the fabric needs at its fullest is seen early.
+        # First all hosts at once, as much as ever: what memory the fabric needs at its fullest is
+        # seen early.
         for number in range(hosts):
             self.loop.at(0, self._fill, number)
             self.loop.after(self._pause(), self._burst, number)
@@ -154,10 +168,14 @@ class Carriers:
         fastest = rng.choice((None, None, 500_000))
         least = rng.choice((0, 0, 50_000))
         return QueueConfig(
-            rng.choice((0, 0, number)), rng.choice((1, 2, 7)), least, fastest, rng.choice((8_000, 64_000))
+            rng.choice((0, 0, number)),
+            rng.choice((1, 2, 7)),
+            least,
+            fastest,
+            rng.choice((8_000, 64_000)),
         )
 
-    # ------------------------------------------------------------------------------------------------------- traffic
+    # -- traffic -----------------------------------------------------------------------------------
 
     def _pause(self) -> int:
         return 1 + int(self.rng.expovariate(1 / self._pause_ns))
@@ -170,7 +188,11 @@ class Carriers:
         rng = self.rng
         local = rng.random() < 0.8
         base = number // HOSTS_PER_LEAF * HOSTS_PER_LEAF
-        to = base + rng.randrange(HOSTS_PER_LEAF) if local else rng.randrange(LEAVES * HOSTS_PER_LEAF)
+        to = (
+            base + rng.randrange(HOSTS_PER_LEAF)
+            if local
+            else rng.randrange(LEAVES * HOSTS_PER_LEAF)
+        )
         self._send(number, to, rng.randrange(1, LARGEST_BURST + 1), rng.choice(_LENGTHS))
         if self.handed_in < self.budget:
             self.loop.after(self._pause(), self._burst, number)
@@ -192,7 +214,7 @@ class Carriers:
         if len(data) != data[12] << 8 | data[13] and data[8] != CLONE_LATE:
             self.damaged += 1
 
-    # ------------------------------------------------------------------------------------------------- control plane
+    # -- control plane -----------------------------------------------------------------------------
 
     def change(self) -> None:
         """Make one change somewhere: a route, a queue, a port's rate, or a whole pipeline."""
@@ -208,24 +230,30 @@ class Carriers:
                 # Seconds later it is back, so that most packets find a route.
                 self.loop.after(20 * SECOND_NS, partial(self._restore, node, to))
             elif rng.random() < 0.1:
-                node.change_route(to, (rng.choice([*node.switch.ports, NOWHERE]), rng.randrange(QUEUES)))
+                node.change_route(
+                    to, (rng.choice([*node.switch.ports, NOWHERE]), rng.randrange(QUEUES))
+                )
                 self.loop.after(20 * SECOND_NS, partial(self._restore, node, to))
             else:
                 self._restore(node, to)
         elif chance < 0.9:
             node.changes += 1
             queue = rng.randrange(QUEUES)
-            rng.choice(list(node.switch.ports.values())).configure(queue, self._queue(queue), now_ns)
+            rng.choice(list(node.switch.ports.values())).configure(
+                queue, self._queue(queue), now_ns
+            )
         else:
             node.changes += 1
-            rng.choice(list(node.switch.ports.values())).set_rate(rng.choice((1_000_000, 2_000_000, 4_000_000)), now_ns)
+            rng.choice(list(node.switch.ports.values())).set_rate(
+                rng.choice((1_000_000, 2_000_000, 4_000_000)), now_ns
+            )
 
     def _restore(self, node: Node, to: int) -> None:
         place = self.nodes.index(node)
         port, _ = _routes(place if place < LEAVES else None)[to]
         node.change_route(to, (port, self.rng.randrange(QUEUES)))
 
-    # ------------------------------------------------------------------------------------------------------- account
+    # -- account -----------------------------------------------------------------------------------
 
     @property
     def packets_queued(self) -> int:
@@ -246,12 +274,17 @@ class Carriers:
             left = sum(s.dequeued_packets + s.queued_packets for s in stats)
             full = sum(s.dropped_packets for s in stats)
             if enqueued != left:
-                faults.append(f"switch {name}: {enqueued} packets enqueued, {left} dequeued or queued")
+                faults.append(
+                    f"switch {name}: {enqueued} packets enqueued, {left} dequeued or queued"
+                )
             dropped = node.switch.dropped[VirtualDrop.QUEUE_FULL]
             if full != dropped:
                 faults.append(f"switch {name}: queues dropped {full} packets, the switch {dropped}")
             if books.packets_in != node.switch.packets_in:
-                faults.append(f"switch {name}: {node.switch.packets_in} packets in, its program {books.packets_in}")
+                faults.append(
+                    f"switch {name}: {node.switch.packets_in} packets in, its program"
+                    f" {books.packets_in}"
+                )
         return faults
 
 

@@ -22,16 +22,20 @@ from tests.differential.vocabulary import Vocabulary
 ENTRIES = 24
 """Entries that are tried per table."""
 GROUPS = 16
-"""Multicast groups and clone sessions, numbered from 1; one in eight is left out, so that programs name absent ones."""
+"""Multicast groups and clone sessions, numbered from 1; one in eight is left out, so that programs
+name absent ones.
+"""
 SMALL = 4
-"""Identifiers that one table gives and another looks up are below this half of the time, so that they meet."""
+"""Identifiers that one table gives and another looks up are below this half of the time, so that
+they meet.
+"""
 PORTS = 12
 """Ports that packets are sent to."""
 
 
 class Configuration:
-    """A configuration of `switch`; every value is drawn from `rng` and `vocabulary`, so a seed gives the same switch
-    again.
+    """A configuration of `switch`; every value is drawn from `rng` and `vocabulary`, so a seed
+    gives the same switch again.
     """
 
     def __init__(self, switch: Switch, vocabulary: Vocabulary, rng: random.Random) -> None:
@@ -66,7 +70,9 @@ class Configuration:
                 switch.multicast_groups[number] = self._replicas()
             if rng.random() < 7 / 8:
                 cut = rng.choice((None, None, 1, 20, 1500))
-                switch.clone_sessions[number] = CloneSession(self._replicas(), cut, rng.randrange(8))
+                switch.clone_sessions[number] = CloneSession(
+                    self._replicas(), cut, rng.randrange(8)
+                )
 
         for name, members in switch.value_sets.items():
             widths = value_set_widths(switch, name)
@@ -89,16 +95,23 @@ class Configuration:
             self._insert(table)
 
     def _replicas(self) -> list[tuple[int, int]]:
-        return [(self._rng.randrange(PORTS), self._rng.randrange(1 << 16)) for _ in range(self._rng.randrange(1, 4))]
+        return [
+            (self._rng.randrange(PORTS), self._rng.randrange(1 << 16))
+            for _ in range(self._rng.randrange(1, 4))
+        ]
 
     def _member(self, width: int) -> ValueElement:
         value = self._vocabulary.any(width)
         other = self._vocabulary.any(width)
-        return self._rng.choice((value, (value & other, other), range(min(value, other), max(value, other) + 1), None))
+        return self._rng.choice(
+            (value, (value & other, other), range(min(value, other), max(value, other) + 1), None)
+        )
 
     def _rates(self) -> MeterConfig:
         committed = self._rng.choice((0, 1, 1000, 10**6))
-        return MeterConfig(committed, self._rng.randrange(2000), committed * 2 + 1, self._rng.randrange(4000))
+        return MeterConfig(
+            committed, self._rng.randrange(2000), committed * 2 + 1, self._rng.randrange(4000)
+        )
 
     def _fill(self, table: Table) -> None:
         if not table.is_const and table.key_names:
@@ -125,16 +138,22 @@ class Configuration:
     def _insert(self, table: Table) -> None:
         key = [
             self._element(table, place, kind, width)
-            for place, (kind, width) in enumerate(zip(table.match_types, table.key_widths, strict=True))
+            for place, (kind, width) in enumerate(
+                zip(table.match_types, table.key_widths, strict=True)
+            )
         ]
         priority = self._rng.randrange(1, 100)
         try:
             if table.profile is None:
                 table.insert(key, priority, *self._call(table))
             elif table.profile.groups and self._rng.random() < 0.6:
-                table.insert_indirect(key, priority, group=self._rng.choice(list(table.profile.groups)))
+                table.insert_indirect(
+                    key, priority, group=self._rng.choice(list(table.profile.groups))
+                )
             else:
-                table.insert_indirect(key, priority, member=self._rng.choice(list(table.profile.members)))
+                table.insert_indirect(
+                    key, priority, member=self._rng.choice(list(table.profile.members))
+                )
         except (DuplicateEntry, TableFull):
             return  # so be it: entries are random, and this one has no place
 
@@ -155,8 +174,8 @@ class Configuration:
         return low, high
 
     def _key(self, table: Table, place: int, width: int) -> int:
-        """Return a value that packets carry; for metadata more often a small number, as other tables' actions give
-        it.
+        """Return a value that packets carry; for metadata more often a small number, as other
+        tables' actions give it.
         """
         if self._rng.random() < (0.7 if place in self._by_metadata[table.name] else 0.3):
             return self._small(width)
@@ -180,13 +199,19 @@ class Configuration:
             profile.insert_member(number, *self._call(self._rng.choice(tables)))
         if profile.has_selector:
             for number in range(1, 5):
-                members = self._rng.sample(list(profile.members), self._rng.randrange(1, len(profile.members) + 1))
-                profile.insert_group(number, {member: self._rng.randrange(1, 4) for member in members})
+                members = self._rng.sample(
+                    list(profile.members), self._rng.randrange(1, len(profile.members) + 1)
+                )
+                profile.insert_group(
+                    number, {member: self._rng.randrange(1, 4) for member in members}
+                )
             profile.insert_group(5, {})
 
 
 def value_set_widths(switch: Switch, name: str) -> list[int]:
-    """Return the widths of the fields that the parser looks up in a value set, none if it looks nothing up."""
+    """Return the widths of the fields that the parser looks up in a value set, none if it looks
+    nothing up.
+    """
     for state in switch.program.ir.parser.states.values():
         if any(transition.value_set == name for transition in state.transitions):
             return [part.width for part in state.key]

@@ -1,4 +1,5 @@
-"""Random sequences of everything that can happen to the controller, crashes included (tests/echelon/control).
+"""Random sequences of everything that can happen to the controller, crashes included
+(tests/echelon/control).
 
 Sequences depend on the seed and their number alone, whatever the number of processes.
 """
@@ -19,11 +20,19 @@ _CHUNK = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sequences", type=int, default=10_000, help="how many sequences (default: %(default)s)")
-    parser.add_argument("--events", type=int, default=50, help="events in each (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first sequence (default: %(default)s)")
+    parser.add_argument(
+        "--sequences", type=int, default=10_000, help="how many sequences (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--events", type=int, default=50, help="events in each (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first sequence (default: %(default)s)"
+    )
     parser.add_argument("--moves", action="store_true", help="let links move, too")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="default: one for each processor")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="default: one for each processor"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,7 +41,11 @@ def run(options: argparse.Namespace) -> int:
     seeds = range(options.seed, options.seed + options.sequences)
     with ProcessPoolExecutor(options.processes) as pool:
         for number, (seed, failure) in enumerate(
-            zip(seeds, pool.map(partial(_fault, options.events, options.moves), seeds, chunksize=_CHUNK), strict=True),
+            zip(
+                seeds,
+                pool.map(partial(_fault, options.events, options.moves), seeds, chunksize=_CHUNK),
+                strict=True,
+            ),
             start=1,
         ):
             if failure is not None:
@@ -41,9 +54,14 @@ def run(options: argparse.Namespace) -> int:
             if number % 500 == 0:
                 print(f"{number} of {options.sequences} sequences", file=sys.stderr)
     elapsed_s = time.monotonic() - began_s
-    print(f"{options.sequences} sequences of {options.events} events in {elapsed_s:.0f} s: {len(failures)} failed")
+    print(
+        f"{options.sequences} sequences of {options.events} events in {elapsed_s:.0f} s:"
+        f" {len(failures)} failed"
+    )
     if failures:
-        print("failed:", *(f"--seed {seed} --sequences 1" for seed in list(failures)[:10]), sep="\n  ")
+        print(
+            "failed:", *(f"--seed {seed} --sequences 1" for seed in list(failures)[:10]), sep="\n  "
+        )
     return 1 if failures else 0
 
 

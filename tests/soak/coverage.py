@@ -12,20 +12,30 @@ Part = tuple[object, ...]
 
 
 class Reach:
-    """A tracer that notes which states, outcomes of conditions and statements of a program packets have reached."""
+    """A tracer that notes which states, outcomes of conditions and statements of a program packets
+    have reached.
+    """
 
     def __init__(self, program: ir.ProgramIR) -> None:
         self._parts: set[Part] = {("state", name) for name in program.parser.states}
         for pipeline in (program.ingress, program.egress):
             for node in pipeline.nodes.values():
                 if isinstance(node, ir.Conditional):
-                    text, position = (node.origin.text, str(node.origin)) if node.origin else (node.name, None)
+                    text, position = (
+                        (node.origin.text, str(node.origin)) if node.origin else (node.name, None)
+                    )
                     self._parts |= {("condition", text, position, holds) for holds in (False, True)}
         for action in program.actions.values():
             for primitive in action.body:
                 if not primitive.op.startswith("_jump"):
                     origin = primitive.origin
-                    self._parts.add(("statement", (origin and origin.text) or primitive.op, origin and str(origin)))
+                    self._parts.add(
+                        (
+                            "statement",
+                            (origin and origin.text) or primitive.op,
+                            origin and str(origin),
+                        )
+                    )
         self.reached: set[Part] = set()
 
     def __call__(self, event: Event) -> None:

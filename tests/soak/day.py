@@ -1,9 +1,11 @@
-"""A day of virtual time: ten million packets through switches that change all the while, every one accounted for.
+"""A day of virtual time: ten million packets through switches that change all the while, every one
+accounted for.
 
-Two leaves and a spine, six hosts that send bursts, queues of a few kilobytes with levels, weights and rates, multicast,
-clones of both kinds, recirculation, resubmission, policers; once a virtual minute a route, a queue, a port's rate or a
-whole pipeline is changed. Ten times an hour the books are compared: those of the fabric (in + made = out + dropped +
-queued, for each switch and over all), of the queues, and those that the P4 programs keep in counters and registers.
+Two leaves and a spine, six hosts that send bursts, queues of a few kilobytes with levels, weights
+and rates, multicast, clones of both kinds, recirculation, resubmission, policers; once a virtual
+minute a route, a queue, a port's rate or a whole pipeline is changed. Ten times an hour the books
+are compared: those of the fabric (in + made = out + dropped + queued, for each switch and over
+all), of the queues, and those that the P4 programs keep in counters and registers.
 """
 
 from __future__ import annotations
@@ -57,8 +59,14 @@ class Report:
         return growth(self.memory_before, self.memory_after)
 
 
-def soak(packets: int, duration_ns: int, seed: int, advance: Callable[[int], None] = lambda _packets: None) -> Report:
-    """Run `packets` packets spread over `duration_ns`; `advance(packets)` is called with what was sent since.
+def soak(
+    packets: int,
+    duration_ns: int,
+    seed: int,
+    advance: Callable[[int], None] = lambda _packets: None,
+) -> Report:
+    """Run `packets` packets spread over `duration_ns`; `advance(packets)` is called with what was
+    sent since.
 
     Raises SoakError at the first check at which something does not add up.
     """
@@ -80,7 +88,8 @@ def soak(packets: int, duration_ns: int, seed: int, advance: Callable[[int], Non
             most_queued = max(most_queued, carriers.packets_queued)
             for node in carriers.nodes:
                 node.close(loop.now_ns - CHECK_NS)
-            # Hourly: in between lies the garbage of swapped pipelines, which Python collects when it likes.
+            # Hourly: in between lies the garbage of swapped pipelines, which Python collects when
+            # it likes.
             if checks % 10 == 0 or not memory_before:
                 memory, held = resident_bytes(), objects()
                 if not memory_before and loop.now_ns >= WARM * duration_ns:
@@ -90,7 +99,9 @@ def soak(packets: int, duration_ns: int, seed: int, advance: Callable[[int], Non
     _check(carriers)
     end = carriers.fabric.conservation()
     if end.in_flight or any(account.queued for account in end.switches):
-        raise SoakError(f"at the end {end.in_flight} packets are on wires, and queues are not empty")
+        raise SoakError(
+            f"at the end {end.in_flight} packets are on wires, and queues are not empty"
+        )
     if end.host_sent != carriers.handed_in:
         raise SoakError(f"hosts were given {carriers.handed_in} packets and sent {end.host_sent}")
     return Report(
@@ -109,7 +120,11 @@ def soak(packets: int, duration_ns: int, seed: int, advance: Callable[[int], Non
 
 def _run_until_busy(carriers: Carriers) -> None:
     """Go on to where queues are not empty, so that a check sees packets that wait."""
-    while carriers.packets_queued < 20 and carriers.handed_in < carriers.budget and carriers.loop.run(max_events=200):
+    while (
+        carriers.packets_queued < 20
+        and carriers.handed_in < carriers.budget
+        and carriers.loop.run(max_events=200)
+    ):
         pass
 
 
@@ -118,19 +133,29 @@ def _check(carriers: Carriers) -> None:
         raise SoakError(f"at {carriers.loop.now_ns / SECOND_NS:g} s: " + "; ".join(faults))
 
 
-# -------------------------------------------------------------------------------------------------------- the command
+# -- the command -----------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--packets", type=int, default=10_000_000, metavar="N", help="(default %(default)s)")
-    parser.add_argument("--hours", type=float, default=24, metavar="H", help="of virtual time (default %(default)s)")
+    parser.add_argument(
+        "--packets", type=int, default=10_000_000, metavar="N", help="(default %(default)s)"
+    )
+    parser.add_argument(
+        "--hours", type=float, default=24, metavar="H", help="of virtual time (default %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="(default %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table; 0 if everything adds up and memory stays flat, else 1."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (TextColumn("packets"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     begin = time.monotonic()
@@ -179,16 +204,17 @@ def _print(report: Report, options: argparse.Namespace, seconds: float) -> None:
     dropped_packets = sum(account.packets_dropped for account in end.switches)
     hops = sum(account.packets_in for account in end.switches)
     print(
-        f"hosts sent {end.host_sent:,} + switches made {made:,} = hosts received {end.host_received:,} "
-        f"+ dropped {dropped_packets:,} + queued 0"
+        f"hosts sent {end.host_sent:,} + switches made {made:,} = hosts received"
+        f" {end.host_received:,} + dropped {dropped_packets:,} + queued 0"
     )
     print(
-        f"{report.checks} checks, {report.swaps} pipelines swapped, {report.changes} other changes, at most "
-        f"{report.most_queued:,} packets queued at a check"
+        f"{report.checks} checks, {report.swaps} pipelines swapped, {report.changes} other changes,"
+        f" at most {report.most_queued:,} packets queued at a check"
     )
     before, after = report.memory_before / 1e6, report.memory_after / 1e6
     print(
-        f"memory {before:.1f} MB, at the end {after:.1f} MB ({report.grown:+.1%}); "
-        f"objects {report.objects_before:,}, at the end {report.objects_after:,} ({report.objects_grown:+.1%})"
+        f"memory {before:.1f} MB, at the end {after:.1f} MB ({report.grown:+.1%}); objects"
+        f" {report.objects_before:,}, at the end {report.objects_after:,}"
+        f" ({report.objects_grown:+.1%})"
     )
     print(f"{seconds:.0f} s, {hops:,} packet-hops, {hops / seconds:,.0f} a second")

@@ -1,7 +1,7 @@
 """Switches and links that die at random moments beside a service, and come back.
 
-Each switch is a process of its own. Cables between switches are pairs of veth interfaces in a network namespace of this
-process, so that both ends see when one is down.
+Each switch is a process of its own. Cables between switches are pairs of veth interfaces in a
+network namespace of this process, so that both ends see when one is down.
 """
 
 from __future__ import annotations
@@ -72,14 +72,23 @@ def wait_links(client: Client) -> None:
 
 @contextmanager
 def mortal(directory: Path) -> Iterator[tuple[Site, Deaths]]:
-    """Yield a site for services, and what dies there. Root is needed; this process stays in a network namespace."""
+    """Yield a site for services, and what dies there.
+
+    Root is needed; this process stays in a network namespace.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), f"no network namespace ({os.strerror(ctypes.get_errno())}: be root)")
+        raise OSError(
+            ctypes.get_errno(), f"no network namespace ({os.strerror(ctypes.get_errno())}: be root)"
+        )
     _ip("link", "set", "lo", "up")
     with TemporaryDirectory(prefix="lab-") as place, ExitStack() as stack:
         lab = Lab(Path(place), TRIANGLE)
-        names = {ends: f"{ends[0]}-{ends[1]}" for ends in lab.fabric.port_to if set(ends) <= lab.switches.keys()}
+        names = {
+            ends: f"{ends[0]}-{ends[1]}"
+            for ends in lab.fabric.port_to
+            if set(ends) <= lab.switches.keys()
+        }
         cables = [name for (a, b), name in names.items() if a < b]
         for (a, b), name in names.items():
             if a < b:
@@ -87,12 +96,16 @@ def mortal(directory: Path) -> Iterator[tuple[Site, Deaths]]:
             _ip("link", "set", name, "up")
         for switch in lab.switches.values():
             switch.interfaces = {
-                lab.fabric.port_to[ends]: name for ends, name in names.items() if ends[0] == switch.name
+                lab.fabric.port_to[ends]: name
+                for ends, name in names.items()
+                if ends[0] == switch.name
             }
         stack.callback(lab.stop)
         lab.start()
         (directory / "fabric.yaml").write_bytes((Path(place) / "fabric.yaml").read_bytes())
-        site = Site(directory, lab.fabric, {name: switch.address for name, switch in lab.switches.items()})
+        site = Site(
+            directory, lab.fabric, {name: switch.address for name, switch in lab.switches.items()}
+        )
         stack.callback(site.stop)
         deaths = Deaths(lab, cables)
         stack.callback(deaths.mend)

@@ -2,13 +2,15 @@
 
     python -m tests.soak.fuzz_p4runtime [--messages 20000] [--seed 1]
 
-Every message must end with a status, the switch must go on, and its memory must stay flat. Prints how the messages
-ended, kind by kind, and the memory before and after; the exit status is 1 if anything is wrong.
+Every message must end with a status, the switch must go on, and its memory must stay flat. Prints
+how the messages ended, kind by kind, and the memory before and after; the exit status is 1 if
+anything is wrong.
 
-Memory is that of the switch's process, which is another one than this. It is compared at equal states: each time the
-pipeline has just been set anew, so that no entry is left, and `Device.rpc_log`, the log of the latest 20,000 messages,
-is full from the beginning, because it is filled with messages of no effect before the first of those that count. What
-is compared is the median of the second quarter of the run with that of the last.
+Memory is that of the switch's process, which is another one than this. It is compared at equal
+states: each time the pipeline has just been set anew, so that no entry is left, and
+`Device.rpc_log`, the log of the latest 20,000 messages, is full from the beginning, because it is
+filled with messages of no effect before the first of those that count. What is compared is the
+median of the second quarter of the run with that of the last.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ from softswitch.p4runtime.device import LOG_LENGTH  # noqa: E402
 PROGRAM = ROOT / "tests" / "softswitch" / "p4runtime" / "everything"
 TIMEOUT_S = 60
 ROUND = 1000
-"""Messages after which the pipeline is set anew, so that what they left behind is gone when memory is measured."""
+"""Messages after which the pipeline is set anew, so that what they left behind is gone when memory
+is measured.
+"""
 
 MARK = 0xFFFFFFFF
 """The digest id of the acknowledgements that tell how far the switch has read a stream."""
@@ -63,7 +67,9 @@ class Outcome:
 
     @property
     def early_kib(self) -> float:
-        """Memory in the second quarter of the run: the median, as single values differ by up to 4 % to and fro."""
+        """Memory in the second quarter of the run: the median, as single values differ by up to 4 %
+        to and fro.
+        """
         rounds = len(self.resident_kib)
         return median(self.resident_kib[rounds // 4 : rounds // 2] or self.resident_kib)
 
@@ -75,12 +81,21 @@ class Outcome:
 
 @contextmanager
 def running() -> Iterator[tuple[str, int]]:
-    """Run a switch without a program, and yield its address and process id. Raises AssertionError if it ended by
-    itself or complained.
+    """Run a switch without a program, and yield its address and process id. Raises AssertionError
+    if it ended by itself or complained.
     """
-    command = [sys.executable, "-c", "from softswitch.cli import main; main()", "--no-p4", "--log-level", "off"]
+    command = [
+        sys.executable,
+        "-c",
+        "from softswitch.cli import main; main()",
+        "--no-p4",
+        "--log-level",
+        "off",
+    ]
     command += ["--", "--grpc-server-addr", "127.0.0.1:0", "--cpu-port", "510"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
@@ -104,7 +119,9 @@ class Attacker:
         self._channel = grpc.insecure_channel(
             address, [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", 16 << 20)]
         )
-        self._p4info = text_format.Parse(PROGRAM.with_suffix(".p4info.txtpb").read_text(), p4i.P4Info())
+        self._p4info = text_format.Parse(
+            PROGRAM.with_suffix(".p4info.txtpb").read_text(), p4i.P4Info()
+        )
         self._json = PROGRAM.with_suffix(".json").read_bytes()
         ids = {
             entity.preamble.alias: entity.preamble.id
@@ -113,7 +130,9 @@ class Attacker:
             for entity in entities
         }
         self._entities = [
-            text_format.Parse(re.sub(r"\$(\w+)", lambda found: str(ids[found[1]]), text), p4r.Entity())
+            text_format.Parse(
+                re.sub(r"\$(\w+)", lambda found: str(ids[found[1]]), text), p4r.Entity()
+            )
             for text in SEEDS
         ]
         self._digest_id = ids["station_t"]
@@ -125,7 +144,13 @@ class Attacker:
 
     def run(self, messages: int, progress: Callable[[int], None] = lambda _done: None) -> None:
         """Send so many messages."""
-        kinds = [(self._write, 40), (self._read, 20), (self._stream, 20), (self._gnmi, 15), (self._other, 4)]
+        kinds = [
+            (self._write, 40),
+            (self._read, 20),
+            (self._stream, 20),
+            (self._gnmi, 15),
+            (self._other, 4),
+        ]
         choices, weights = [kind for kind, _ in kinds], [weight for _, weight in kinds]
         for number in range(messages):
             if number % ROUND == 0:
@@ -140,13 +165,15 @@ class Attacker:
 
     def fill_log(self) -> None:
         """Make the switch's log of messages as long as it ever gets."""
-        mark = p4r.StreamMessageRequest(digest_ack=p4r.DigestListAck(digest_id=MARK)).SerializeToString()
+        mark = p4r.StreamMessageRequest(
+            digest_ack=p4r.DigestListAck(digest_id=MARK)
+        ).SerializeToString()
         for _ in range(LOG_LENGTH):
             self._outbox.put(mark)
         for _ in range(LOG_LENGTH):
             next(self._responses)  # the error that each is answered with
 
-    # -- the messages ------------------------------------------------------------------------------------------------
+    # -- the messages ------------------------------------------------------------------------------
 
     def _write(self) -> None:
         entities = [self._entity() for _ in range(self._random.choice([1, 1, 2, 3, 5]))]
@@ -155,13 +182,18 @@ class Attacker:
         request = p4r.WriteRequest(
             device_id=1,
             election_id=U128.encode(self._election),
-            updates=[p4r.Update(type=self._random.choice([1, 1, 1, 2, 3, 0]), entity=part) for part in entities],  # type: ignore[arg-type]
+            updates=[
+                p4r.Update(type=self._random.choice([1, 1, 1, 2, 3, 0]), entity=part)
+                for part in entities
+            ],  # type: ignore[arg-type]
             atomicity=self._random.choice([0, 0, 0, 1, 2]),  # type: ignore[arg-type]
         )
         self._send("Write", _P4 + "Write", self._spoilt(request))
 
     def _read(self) -> None:
-        request = p4r.ReadRequest(device_id=1, entities=[self._entity() for _ in range(self._random.randint(1, 3))])
+        request = p4r.ReadRequest(
+            device_id=1, entities=[self._entity() for _ in range(self._random.randint(1, 3))]
+        )
         self._send("Read", _P4 + "Read", self._spoilt(request))
 
     def _pipeline(self) -> None:
@@ -172,15 +204,24 @@ class Attacker:
             data = bytearray(config.p4_device_config)
             for _ in range(3):
                 at = self._random.randrange(len(data))
-                data[at : at + self._random.randint(0, 3)] = self._random.choice([b"", b"9", b'"', b"[", b"null", b"-"])
+                data[at : at + self._random.randint(0, 3)] = self._random.choice(
+                    [b"", b"9", b'"', b"[", b"null", b"-"]
+                )
             config.p4_device_config = bytes(data)
         action = self._random.choice([0, 1, 1, 2, 3, 4, 5, 9])
-        self._send("SetForwardingPipelineConfig", _P4 + "SetForwardingPipelineConfig", self._set(config, action))
+        self._send(
+            "SetForwardingPipelineConfig",
+            _P4 + "SetForwardingPipelineConfig",
+            self._set(config, action),
+        )
 
     def _other(self) -> None:
         name, request = self._random.choice(
             [
-                ("GetForwardingPipelineConfig", p4r.GetForwardingPipelineConfigRequest(device_id=1)),
+                (
+                    "GetForwardingPipelineConfig",
+                    p4r.GetForwardingPipelineConfigRequest(device_id=1),
+                ),
                 ("Capabilities", p4r.CapabilitiesRequest(device_id=1)),
             ]
         )
@@ -198,7 +239,9 @@ class Attacker:
                 gnmi.PathElem(name="config"),
             ][: self._random.randint(0, 7)]
         )
-        value = gnmi.TypedValue(json_ietf_val=self._random.choice([b"{}", b"[", b"3", b'{"softswitch:level": 3}']))
+        value = gnmi.TypedValue(
+            json_ietf_val=self._random.choice([b"{}", b"[", b"3", b'{"softswitch:level": 3}'])
+        )
         name, request = self._random.choice(
             [
                 ("Get", gnmi.GetRequest(path=[path], encoding=self._random.choice([0, 2, 4]))),  # type: ignore[arg-type]
@@ -207,7 +250,8 @@ class Attacker:
                     "Subscribe",
                     gnmi.SubscribeRequest(
                         subscribe=gnmi.SubscriptionList(
-                            mode=gnmi.SubscriptionList.ONCE, subscription=[gnmi.Subscription(path=path)]
+                            mode=gnmi.SubscriptionList.ONCE,
+                            subscription=[gnmi.Subscription(path=path)],
                         )
                     ),
                 ),
@@ -228,15 +272,21 @@ class Attacker:
                     ],
                 )
             ),
-            p4r.StreamMessageRequest(digest_ack=p4r.DigestListAck(digest_id=self._digest_id, list_id=1)),
+            p4r.StreamMessageRequest(
+                digest_ack=p4r.DigestListAck(digest_id=self._digest_id, list_id=1)
+            ),
             p4r.StreamMessageRequest(other={"type_url": "x", "value": b"y"}),
             p4r.StreamMessageRequest(
-                arbitration=p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(self._election + 1))
+                arbitration=p4r.MasterArbitrationUpdate(
+                    device_id=1, election_id=U128.encode(self._election + 1)
+                )
             ),
         ]
         data = self._spoilt(self._random.choice(seeds))
         self._marks += 1
-        mark = p4r.StreamMessageRequest(digest_ack=p4r.DigestListAck(digest_id=MARK, list_id=self._marks))
+        mark = p4r.StreamMessageRequest(
+            digest_ack=p4r.DigestListAck(digest_id=MARK, list_id=self._marks)
+        )
         self._outbox.put(data)
         self._outbox.put(mark.SerializeToString())
         status = "OK"
@@ -256,19 +306,23 @@ class Attacker:
             self._ended("StreamChannel", error)
         self._open()
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _entity(self) -> p4r.Entity:
         seed = self._random.choice(self._entities)
         return mutated(seed, self._random) if self._random.random() < 0.7 else seed  # type: ignore[return-value]
 
     def _spoilt(self, request: Message) -> bytes:
-        """Return the request serialized, and now and then spoilt so that it is no message any more."""
+        """Return the request serialized, and now and then spoilt so that it is no message any
+        more.
+        """
         if self._random.random() < 0.2:
             request = mutated(request, self._random)
         data: bytes = request.SerializeToString()
         if self._random.random() < 0.05:
-            return data[: self._random.randrange(len(data) + 1)] + self._random.randbytes(self._random.randint(0, 5))
+            return data[: self._random.randrange(len(data) + 1)] + self._random.randbytes(
+                self._random.randint(0, 5)
+            )
         return data
 
     def _config(self) -> p4r.ForwardingPipelineConfig:
@@ -288,7 +342,10 @@ class Attacker:
         """Be the primary, set the pipeline, and measure the switch's memory."""
         self._open()
         set_pipeline = self._channel.unary_unary(_P4 + "SetForwardingPipelineConfig")
-        set_pipeline(self._set(self._config(), p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT), TIMEOUT_S)
+        set_pipeline(
+            self._set(self._config(), p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT),
+            TIMEOUT_S,
+        )
         status = Path(f"/proc/{self._pid}/status").read_text()
         self.outcome.resident_kib.append(int(status.partition("VmRSS:")[2].split()[0]))
 
@@ -307,7 +364,10 @@ class Attacker:
                 self._claim()
             except grpc.RpcError as error:
                 # The switch may not have noticed yet that the former stream is gone.
-                if error.code() not in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED):
+                if error.code() not in (
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                ):
                     raise
             else:
                 return
@@ -319,7 +379,9 @@ class Attacker:
             # A mutated claim may have been far higher; the highest of all may be claimed again.
             known = self._election if answer is None else U128.decode(answer.election_id)
             self._election = min(known + 1, (1 << 128) - 1)
-            claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(self._election))
+            claim = p4r.MasterArbitrationUpdate(
+                device_id=1, election_id=U128.encode(self._election)
+            )
             self._outbox.put(p4r.StreamMessageRequest(arbitration=claim).SerializeToString())
             answer = next(self._responses).arbitration
 
@@ -338,10 +400,12 @@ class Attacker:
             self._ended(kind, error)
 
     def _subscribe(self, method: str, data: bytes) -> None:
-        """Read the answers up to the end of the first values, after which a mutated request may have none."""
-        answers = self._channel.stream_stream(method, response_deserializer=gnmi.SubscribeResponse.FromString)(
-            iter([data]), timeout=TIMEOUT_S
-        )
+        """Read the answers up to the end of the first values, after which a mutated request may
+        have none.
+        """
+        answers = self._channel.stream_stream(
+            method, response_deserializer=gnmi.SubscribeResponse.FromString
+        )(iter([data]), timeout=TIMEOUT_S)
         for answer in answers:
             if answer.sync_response:
                 answers.cancel()
@@ -389,7 +453,9 @@ def run(options: argparse.Namespace) -> int:
         attacker.fill_log()
         attacker.run(options.messages, lambda done: progress.update(task, completed=done))
     outcome = attacker.outcome
-    table = Table("message", "status", "count", title=f"{options.messages} messages, seed {options.seed}")
+    table = Table(
+        "message", "status", "count", title=f"{options.messages} messages, seed {options.seed}"
+    )
     for (kind, status), count in sorted(outcome.statuses.items()):
         table.add_row(kind, status, f"{count}")
     memory = Table("memory of the switch, log of messages full", "MiB")
@@ -410,6 +476,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    _parser = argparse.ArgumentParser(description="Random and mutated P4Runtime messages against softswitch.")
+    _parser = argparse.ArgumentParser(
+        description="Random and mutated P4Runtime messages against softswitch."
+    )
     add_arguments(_parser)
     sys.exit(run(_parser.parse_args()))

@@ -1,8 +1,10 @@
-"""A real service whose switches lie: answers that are wrong, damaged, late, missing or of other calls.
+"""A real service whose switches lie: answers that are wrong, damaged, late, missing or of other
+calls.
 
-A proxy stands between the service and each switch. It passes calls on, and lies in a part of the answers. At the end it
-tells the truth: then every switch must hold exactly the plan. Until then no record of the log may have a traceback,
-memory stays flat, and nothing that was acknowledged is lost.
+A proxy stands between the service and each switch. It passes calls on, and lies in a part of the
+answers. At the end it tells the truth: then every switch must hold exactly the plan. Until then no
+record of the log may have a traceback, memory stays flat, and nothing that was acknowledged is
+lost.
 """
 
 from __future__ import annotations
@@ -36,9 +38,15 @@ AUDIT = "100 ms"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rpcs", type=int, default=100_000, help="answers of switches (default: %(default)s)")
-    parser.add_argument("--lies", type=float, default=0.02, help="the part of them that lie (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of lies and changes (default: %(default)s)")
+    parser.add_argument(
+        "--rpcs", type=int, default=100_000, help="answers of switches (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--lies", type=float, default=0.02, help="the part of them that lie (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of lies and changes (default: %(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,18 +54,28 @@ def run(options: argparse.Namespace) -> int:
     began_s, faults = time.monotonic(), []
     with TemporaryDirectory(prefix="soak-") as directory, site(Path(directory), TRIANGLE) as one:
         honest = dict(one.switches)
-        proxies = {name: Proxy(switch.address, options.lies, rng.random()) for name, switch in honest.items()}
-        one.switches = {name: ServedSwitch(proxies[name].address, honest[name].device_id) for name in honest}
+        proxies = {
+            name: Proxy(switch.address, options.lies, rng.random())
+            for name, switch in honest.items()
+        }
+        one.switches = {
+            name: ServedSwitch(proxies[name].address, honest[name].device_id) for name in honest
+        }
         daemon = one.daemon("state.db", audit=AUDIT, policy={"name": "echelon", "parameters": RULE})
         jobs: dict[str, Any] = {}
         sizes = []
         with one.client(daemon) as client:
-            while (answered := sum(proxy.answers for proxy in proxies.values())) < options.rpcs and daemon.alive:
+            while (
+                answered := sum(proxy.answers for proxy in proxies.values())
+            ) < options.rpcs and daemon.alive:
                 _change(client, rng, jobs)
                 time.sleep(0.05)
                 if answered >= len(sizes) * options.rpcs // 20:
                     sizes.append(resident_bytes(daemon.pid))
-                    print(f"{answered} of {options.rpcs} answers, {sizes[-1] >> 20} MB", file=sys.stderr)
+                    print(
+                        f"{answered} of {options.rpcs} answers, {sizes[-1] >> 20} MB",
+                        file=sys.stderr,
+                    )
             for proxy in proxies.values():
                 proxy.lies = 0.0
             settled(client)
@@ -76,8 +94,9 @@ def run(options: argparse.Namespace) -> int:
         faults += [line for line in daemon.log().splitlines() if line.startswith("Traceback")]
     told: Counter[str] = sum((proxy.told for proxy in proxies.values()), Counter())
     print(
-        f"{answered} answers in {time.monotonic() - began_s:.0f} s, lies: {dict(told.most_common())}; {early >> 20} MB "
-        f"of memory after a fifth, {late >> 20} MB at the end; {len(jobs)} jobs; {len(faults)} faults"
+        f"{answered} answers in {time.monotonic() - began_s:.0f} s, lies:"
+        f" {dict(told.most_common())}; {early >> 20} MB of memory after a fifth, {late >> 20} MB at"
+        f" the end; {len(jobs)} jobs; {len(faults)} faults"
     )
     print(*faults[:20], sep="\n", file=sys.stderr)
     return 1 if faults else 0
@@ -120,12 +139,18 @@ class Proxy(grpc.GenericRpcHandler):  # type: ignore[misc]
         kind = method.rpartition("/")[2]
         if kind in ("StreamChannel", "Subscribe"):
             call = self._channel.stream_stream(method)
-            return grpc.stream_stream_rpc_method_handler(lambda asked, context: self._stream(call(asked), context))
+            return grpc.stream_stream_rpc_method_handler(
+                lambda asked, context: self._stream(call(asked), context)
+            )
         if kind == "Read":
             call = self._channel.unary_stream(method)
-            return grpc.unary_stream_rpc_method_handler(lambda asked, context: self._stream(call(asked), context))
+            return grpc.unary_stream_rpc_method_handler(
+                lambda asked, context: self._stream(call(asked), context)
+            )
         call = self._channel.unary_unary(method)
-        return grpc.unary_unary_rpc_method_handler(lambda asked, context: self._unary(call, asked, context))
+        return grpc.unary_unary_rpc_method_handler(
+            lambda asked, context: self._unary(call, asked, context)
+        )
 
     def _unary(self, call: Any, asked: bytes, context: Any) -> bytes:
         try:

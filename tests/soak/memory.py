@@ -12,7 +12,9 @@ FLAT = 0.05
 """Growth, as a share, up to which memory counts as flat."""
 
 LEAK = 0.5
-"""Objects kept per packet from which something is taken to leak: a leak keeps one or more; entries that change, few."""
+"""Objects kept per packet from which something is taken to leak: a leak keeps one or more; entries
+that change, few.
+"""
 
 _ROLLUP = Path("/proc/self/smaps_rollup")
 
@@ -20,19 +22,23 @@ _ROLLUP = Path("/proc/self/smaps_rollup")
 def resident_bytes() -> int:
     """Return the bytes of this process in main memory. 0 where the system does not tell (no /proc).
 
-    Garbage is collected first, and what the C library keeps of freed memory is given back: how much that is depends on
-    how full queues have been, and would hide what is in use.
+    Garbage is collected first, and what the C library keeps of freed memory is given back: how much
+    that is depends on how full queues have been, and would hide what is in use.
     """
     gc.collect()
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
-    found = re.search(r"^Rss:\s+(\d+) kB", _ROLLUP.read_text(), re.MULTILINE) if _ROLLUP.exists() else None
+    found = (
+        re.search(r"^Rss:\s+(\d+) kB", _ROLLUP.read_text(), re.MULTILINE)
+        if _ROLLUP.exists()
+        else None
+    )
     return int(found[1]) * 1024 if found else 0
 
 
 def objects() -> int:
-    """Return the blocks of memory that Python objects hold, after garbage is collected: exact, where resident memory
-    is coarse.
+    """Return the blocks of memory that Python objects hold, after garbage is collected: exact,
+    where resident memory is coarse.
     """
     gc.collect()
     return sys.getallocatedblocks()

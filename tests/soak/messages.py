@@ -1,6 +1,8 @@
-"""Messages that controllers could send, and how to spoil them. The ids stand as `$alias` of the program everything.p4."""
-
 # ruff: noqa: E501 - messages in text form stay on one line
+"""Messages that controllers could send, and how to spoil them.
+
+The ids stand as `$alias` of the program everything.p4.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,17 @@ SEEDS = [
 
 
 def mutated(message: Message, random_: random.Random) -> Message:
-    """Return a copy of `message` with bytes of its encoding changed, or fields dropped, repeated or replaced."""
+    """Return a copy of `message` with bytes of its encoding changed, or fields dropped, repeated or
+    replaced.
+    """
     copy = type(message)()
     if random_.random() < 0.5:
         data = bytearray(message.SerializeToString(deterministic=True))
         for _ in range(random_.randint(1, 4)):
             if data:
-                data[random_.randrange(len(data))] = random_.choice([0, 1, 2, 0x7F, 0x80, 0xFF, random_.randrange(256)])
+                data[random_.randrange(len(data))] = random_.choice(
+                    [0, 1, 2, 0x7F, 0x80, 0xFF, random_.randrange(256)]
+                )
         try:
             copy.ParseFromString(bytes(data))
             return copy
@@ -70,12 +76,16 @@ def _mutate_field(message: Message, random_: random.Random) -> None:
             setattr(
                 message,
                 field.name,
-                random_.choice([b"", b"\0", value + b"\1", b"\0" + value, random_.randbytes(7), b"\xff" * 9]),
+                random_.choice(
+                    [b"", b"\0", value + b"\1", b"\0" + value, random_.randbytes(7), b"\xff" * 9]
+                ),
             )
         elif isinstance(value, bool):
             setattr(message, field.name, not value)
         elif isinstance(value, int):
-            choices = [0, 1, value + 1, value * 2, 2**31 - 1] + ([-1, -(2**31)] if field.cpp_type in (1, 2) else [])
+            choices = [0, 1, value + 1, value * 2, 2**31 - 1] + (
+                [-1, -(2**31)] if field.cpp_type in (1, 2) else []
+            )
             setattr(message, field.name, min(random_.choice(choices), 2**31 - 1))
     elif hasattr(value, "add"):
         if random_.random() < 0.2:

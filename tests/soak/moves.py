@@ -1,8 +1,10 @@
-"""Moves of links in a running fabric while four jobs send: packets lost, and the time until all is installed.
+"""Moves of links in a running fabric while four jobs send: packets lost, and the time until all is
+installed.
 
-Six leaves in a ring have links of an emulated optical switch between them besides (`tests.echelon.service.moving`); two
-of its three links move to and fro. In the first half of the rounds all jobs have other paths meanwhile. In the second
-half two links of the ring are drained, so that two jobs have none.
+Six leaves in a ring have links of an emulated optical switch between them besides
+(`tests.echelon.service.moving`); two of its three links move to and fro. In the first half of the
+rounds all jobs have other paths meanwhile. In the second half two links of the ring are drained, so
+that two jobs have none.
 """
 
 from __future__ import annotations
@@ -34,8 +36,12 @@ PAUSE_S = 0.3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=20, help="moves of each kind (default: %(default)s)")
-    parser.add_argument("--time", type=float, default=20.0, help="milliseconds of the optical switch (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="moves of each kind (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--time", type=float, default=20.0, help="milliseconds of the optical switch (%(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +52,15 @@ def run(options: argparse.Namespace) -> int:
         with lab.client(daemon) as client:
             register(client)
             settle(client)
-            heads = ("other paths", "moves", "packets sent", "lost", "of which while dark", *PHASES, "all")
+            heads = (
+                "other paths",
+                "moves",
+                "packets sent",
+                "lost",
+                "of which while dark",
+                *PHASES,
+                "all",
+            )
             rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
             for apart in ((), ("l2", "l6")):
                 for other in apart:
@@ -59,13 +73,18 @@ def run(options: argparse.Namespace) -> int:
                 rows.append(_row("for all" if not apart else "none for two", stream, times_s, dark))
                 if lost.keys() - (APART if apart else set()):
                     faults.append(f"packets of jobs with other paths are lost: {lost}")
-        faults += [record["exception"] for record in map(dict, daemon.events("an event could not be handled"))]
+        faults += [
+            record["exception"]
+            for record in map(dict, daemon.events("an event could not be handled"))
+        ]
     print(*rows, sep="\n")
     print(*faults, sep="\n", file=sys.stderr)
     return 1 if faults else 0
 
 
-def _rounds(lab: Lab, client: Client, stream: Traffic, rounds: int) -> Sequence[Mapping[str, float]]:
+def _rounds(
+    lab: Lab, client: Client, stream: Traffic, rounds: int
+) -> Sequence[Mapping[str, float]]:
     """Move links to and fro while packets pass. Return how long each phase of each move took."""
     before = _seconds(client)
     times_s = []
@@ -85,8 +104,14 @@ def _rounds(lab: Lab, client: Client, stream: Traffic, rounds: int) -> Sequence[
 
 
 def _seconds(client: Client) -> Mapping[str, float]:
-    """Return the seconds that each phase has taken in all moves so far, by the service's metrics."""
-    lines = [line.split() for line in client.metrics().splitlines() if line.startswith("echelon_link_move_seconds_sum")]
+    """Return the seconds that each phase has taken in all moves so far, by the service's
+    metrics.
+    """
+    lines = [
+        line.split()
+        for line in client.metrics().splitlines()
+        if line.startswith("echelon_link_move_seconds_sum")
+    ]
     return {name.split('"')[1]: float(value) for name, value in lines}
 
 
@@ -94,6 +119,6 @@ def _row(paths: str, stream: Traffic, times_s: Sequence[Mapping[str, float]], da
     each = [f"{median(one[phase] for one in times_s):.3f} s" for phase in PHASES]
     whole = [sum(one.values()) for one in times_s]
     return (
-        f"| {paths} | {len(times_s)} | {sum(stream.sent.values())} | {sum(stream.lost.values())} | {dark} | "
-        f"{' | '.join(each)} | {median(whole):.3f} s, at most {max(whole):.3f} s |"
+        f"| {paths} | {len(times_s)} | {sum(stream.sent.values())} | {sum(stream.lost.values())} |"
+        f" {dark} | {' | '.join(each)} | {median(whole):.3f} s, at most {max(whole):.3f} s |"
     )

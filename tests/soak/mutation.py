@@ -11,7 +11,9 @@ _LONGEST = 4096
 
 
 def with_ipv4_checksum(data: bytes) -> bytes:
-    """Return the frame with a right header checksum if it is IPv4 behind Ethernet, so that it passes verification."""
+    """Return the frame with a right header checksum if it is IPv4 behind Ethernet, so that it
+    passes verification.
+    """
     if len(data) < 34 or data[12:14] != b"\x08\x00":
         return data
     end = 14 + 4 * (data[14] & 0xF)
@@ -42,7 +44,10 @@ class Corpus:
             self._packets[self._rng.randrange(KEPT)] = data
 
     def mutated(self) -> bytes:
-        """Return a packet of the corpus after one to four changes. Raises IndexError if there is none."""
+        """Return a packet of the corpus after one to four changes.
+
+        Raises IndexError if there is none.
+        """
         rng = self._rng
         data = bytearray(rng.choice(self._packets))
         for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):

@@ -1,9 +1,10 @@
-"""Random and mutated packets through compiled programs with random entries: no exception, every packet accounted for.
+"""Random and mutated packets through compiled programs with random entries: no exception, every
+packet accounted for.
 
-A first part of a program's packets is traced step by step; those that reach a part of the program that none before
-them did become the corpus from which most later packets are made, by changing them. The others are made by walking the
-program's parser, half of them with the values of an entry's key. While packets pass, entries change, time goes on, and
-queues are now short, now long.
+A first part of a program's packets is traced step by step; those that reach a part of the program
+that none before them did become the corpus from which most later packets are made, by changing
+them. The others are made by walking the program's parser, half of them with the values of an
+entry's key. While packets pass, entries change, time goes on, and queues are now short, now long.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Outcome:
     """bytes, after `WARM` of the packets"""
     memory_after: int = 0
     kept: float = 0.0
-    """objects that exist after the last packet and did not after `WARM` of them, per packet between"""
+    """objects that exist after the last packet and did not after `WARM` of them, per packet
+    between
+    """
 
     @property
     def grown(self) -> float:
@@ -64,7 +67,9 @@ class Outcome:
 
 
 class Driver:
-    """A driver that passes packets through a switch, in and out of its queues, and keeps account of them."""
+    """A driver that passes packets through a switch, in and out of its queues, and keeps account of
+    them.
+    """
 
     def __init__(self, switch: Switch, rng: random.Random) -> None:
         self._switch = switch
@@ -73,7 +78,10 @@ class Driver:
         self.packets = self.copies = self.sent = self.refused = 0
 
     def pass_through(self, port: int, data: bytes) -> None:
-        """Pass one packet, and all that comes of it. Raises FuzzError if something of it vanishes uncounted."""
+        """Pass one packet, and all that comes of it.
+
+        Raises FuzzError if something of it vanishes uncounted.
+        """
         switch, rng = self._switch, self._rng
         self.packets += 1
         self.now_ns += rng.choice((0, 1, 999, 1000, 10**6, 10**9, 1 << 45))
@@ -104,9 +112,14 @@ class Driver:
         dropped = self._dropped()
         left = 0
         following: list[Queued] = []
-        for departure in switch.egress(queued, begin_ns, self.now_ns, rng.randrange(70), rng.choice((0, 3, 1 << 20))):
+        for departure in switch.egress(
+            queued, begin_ns, self.now_ns, rng.randrange(70), rng.choice((0, 3, 1 << 20))
+        ):
             if departure.packet is not None:
-                if not isinstance(departure.packet, bytes) or not 0 <= departure.port <= switch.max_port:
+                if (
+                    not isinstance(departure.packet, bytes)
+                    or not 0 <= departure.port <= switch.max_port
+                ):
                     raise FuzzError(f"{departure!r} left")
                 left += 1
             following += departure.requeue
@@ -131,8 +144,11 @@ class Driver:
             )
 
 
-def fuzz(specimen: Specimen, count: int, seed: int, advance: Callable[[int], None] = lambda _done: None) -> Outcome:
-    """Put `count` packets through a program; `advance(packets)` is called now and then with what was done since.
+def fuzz(
+    specimen: Specimen, count: int, seed: int, advance: Callable[[int], None] = lambda _done: None
+) -> Outcome:
+    """Put `count` packets through a program; `advance(packets)` is called now and then with what
+    was done since.
 
     Raises FuzzError, with the program, the seed, the packet and its number, for the first fault.
     """
@@ -179,7 +195,8 @@ def fuzz(specimen: Specimen, count: int, seed: int, advance: Callable[[int], Non
         except Exception as error:
             what = error if isinstance(error, FuzzError) else f"{type(error).__name__}: {error}"
             raise FuzzError(
-                f"{specimen.name}: {what}\n(packet {number} of seed {seed}, to port {port}: {data.hex() or 'no bytes'})"
+                f"{specimen.name}: {what}\n(packet {number} of seed {seed}, to port {port}:"
+                f" {data.hex() or 'no bytes'})"
             ) from error
     driver.check()
     advance(count % _BATCH)
@@ -193,16 +210,26 @@ def fuzz(specimen: Specimen, count: int, seed: int, advance: Callable[[int], Non
 
 
 def _port(rng: random.Random, highest: int) -> int:
-    return rng.choice((0, 1, 2, 3, highest)) if rng.random() < 0.99 else rng.choice((-1, highest + 1, 1 << 20))
+    return (
+        rng.choice((0, 1, 2, 3, highest))
+        if rng.random() < 0.99
+        else rng.choice((-1, highest + 1, 1 << 20))
+    )
 
 
-# -------------------------------------------------------------------------------------------------------- the command
+# -- the command -----------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--packets", type=int, default=100_000, metavar="N", help="in all (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of packets and entries (default %(default)s)")
-    parser.add_argument("--program", action="append", metavar="NAME", help="only this one; may be repeated")
+    parser.add_argument(
+        "--packets", type=int, default=100_000, metavar="N", help="in all (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of packets and entries (default %(default)s)"
+    )
+    parser.add_argument(
+        "--program", action="append", metavar="NAME", help="only this one; may be repeated"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -216,7 +243,11 @@ def run(options: argparse.Namespace) -> int:
         if name not in known:
             print(f"--program: there is no {name!r}; there are {', '.join(known)}", file=sys.stderr)
             return 1
-    chosen = [specimen for name, specimen in known.items() if not options.program or name in options.program]
+    chosen = [
+        specimen
+        for name, specimen in known.items()
+        if not options.program or name in options.program
+    ]
     table = Printed(
         "program", "in", "copies", "out", "dropped, by reason", "parts reached", "memory before", "after",
         "objects kept per packet",
@@ -230,7 +261,9 @@ def run(options: argparse.Namespace) -> int:
             for number, specimen in enumerate(chosen):
                 progress.update(task, description=specimen.name)
                 count = share + (number < rest)
-                outcomes.append(fuzz(specimen, count, options.seed, lambda done: progress.advance(task, done)))
+                outcomes.append(
+                    fuzz(specimen, count, options.seed, lambda done: progress.advance(task, done))
+                )
     except FuzzError as error:
         print(error, file=sys.stderr)
         return 1

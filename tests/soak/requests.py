@@ -1,7 +1,8 @@
-"""Random requests to a real service: right ones, wrong ones and noise (tests/echelon/service/api fuzzes by schema).
+"""Random requests to a real service: right ones, wrong ones and noise (tests/echelon/service/api
+fuzzes by schema).
 
-No answer is a server error, no record of the log has a traceback, memory stays flat, and everything that was
-acknowledged is there at the end, and again after a SIGKILL.
+No answer is a server error, no record of the log has a traceback, memory stays flat, and everything
+that was acknowledged is there at the end, and again after a SIGKILL.
 """
 
 from __future__ import annotations
@@ -32,14 +33,28 @@ PATHS = (
     "/openapi.json", "/jobs/{}", "/jobs/{}/distances", "/switches/{}", "/switches/{}/intent", "/links/{}/{}", "/{}",
 )  # fmt: skip
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
-QUERIES = ("", "?limit=3", "?limit=-1", "?limit=x", "?job=a", "?switch=s9", "?wait_s=0", "?wait_s=nan", "?%ff=%fe")
+QUERIES = (
+    "",
+    "?limit=3",
+    "?limit=-1",
+    "?limit=x",
+    "?job=a",
+    "?switch=s9",
+    "?wait_s=0",
+    "?wait_s=nan",
+    "?%ff=%fe",
+)
 GROWTH = 1.25
 """The memory at the end may be so many times that after a fifth of the requests."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--requests", type=int, default=100_000, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the requests (default: %(default)s)")
+    parser.add_argument(
+        "--requests", type=int, default=100_000, help="how many (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the requests (default: %(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -113,9 +128,10 @@ class _Requests:
             self._faults.append(f"memory grew from {early >> 20} to {late >> 20} MB")
         self._faults += [str(record) for record in self._site.records() if "exception" in record]
         print(
-            f"{sum(self._statuses.values())} requests in {time.monotonic() - began_s:.0f} s, by status: "
-            f"{dict(sorted(self._statuses.items()))}; {early >> 20} MB of memory after a fifth, {late >> 20} MB at the "
-            f"end; {len(self._jobs)} jobs at the end; {len(self._faults)} faults"
+            f"{sum(self._statuses.values())} requests in {time.monotonic() - began_s:.0f} s, by"
+            f" status: {dict(sorted(self._statuses.items()))}; {early >> 20} MB of memory after a"
+            f" fifth, {late >> 20} MB at the end; {len(self._jobs)} jobs at the end;"
+            f" {len(self._faults)} faults"
         )
         return self._faults
 
@@ -126,11 +142,18 @@ class _Requests:
             if rng.random() < 0.3:
                 return "DELETE", f"/jobs/{name}", None
             spec = ring(name, rng.sample(HOSTS, rng.randint(2, 3)), f"{rng.randint(1, 9)} MB")
-            return *rng.choice((("POST", "/jobs"), ("PUT", f"/jobs/{name}"))), json.dumps(spec).encode()
+            return (
+                *rng.choice((("POST", "/jobs"), ("PUT", f"/jobs/{name}"))),
+                json.dumps(spec).encode(),
+            )
         path = rng.choice(PATHS)
         for _ in range(path.count("{}")):
             path = path.replace("{}", quote(rng.choice(NAMES), safe=rng.choice(("", "/"))), 1)
-        return rng.choices(METHODS, (8, 4, 4, 1, 1, 1, 1))[0], path + rng.choice(QUERIES), self._body()
+        return (
+            rng.choices(METHODS, (8, 4, 4, 1, 1, 1, 1))[0],
+            path + rng.choice(QUERIES),
+            self._body(),
+        )
 
     def _body(self) -> bytes | None:
         rng = self._rng
@@ -141,16 +164,25 @@ class _Requests:
                 return rng.randbytes(rng.randrange(200))
             case 3:
                 return json.dumps(
-                    rng.choice(({}, [], 1, None, {"name": "fifo", "parameters": 7}, {"state": "up"}))
+                    rng.choice(
+                        ({}, [], 1, None, {"name": "fifo", "parameters": 7}, {"state": "up"})
+                    )
                 ).encode()
             case _:
                 return rng.choice(self._bad)
 
-    def _note(self, method: str, path: str, body: bytes | None, status: int, content: bytes) -> None:
+    def _note(
+        self, method: str, path: str, body: bytes | None, status: int, content: bytes
+    ) -> None:
         self._statuses[status] += 1
         if status >= 500 and not (status == 503 and path.startswith("/readyz")):
             self._faults.append(f"{method} {path} {body!r}: {status} {content[:300]!r}")
-        if method in ("POST", "PUT") and status in (200, 201) and path.startswith("/jobs") and "distances" not in path:
+        if (
+            method in ("POST", "PUT")
+            and status in (200, 201)
+            and path.startswith("/jobs")
+            and "distances" not in path
+        ):
             spec = json.loads(content)["spec"]
             self._jobs[spec["job"]] = spec
         if method == "DELETE" and status == 204:

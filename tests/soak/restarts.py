@@ -1,6 +1,8 @@
-"""Random sequences of changes to a real service that is killed after each of them (tests/echelon/service/restarts).
+"""Random sequences of changes to a real service that is killed after each of them
+(tests/echelon/service/restarts).
 
-One process has all switches; each sequence has a store of its own. Sequences depend on the seed and their number alone.
+One process has all switches; each sequence has a store of its own. Sequences depend on the seed and
+their number alone.
 """
 
 from __future__ import annotations
@@ -17,9 +19,15 @@ from tests.echelon.service.restarts import play
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sequences", type=int, default=500, help="how many sequences (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=5, help="changes, and kills, in each (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first sequence (default: %(default)s)")
+    parser.add_argument(
+        "--sequences", type=int, default=500, help="how many sequences (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=5, help="changes, and kills, in each (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first sequence (default: %(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
     failed: list[int] = []
     kills = 0
     with TemporaryDirectory(prefix="soak-") as directory, site(Path(directory), TRIANGLE) as one:
-        for number, seed in enumerate(range(options.seed, options.seed + options.sequences), start=1):
+        for number, seed in enumerate(
+            range(options.seed, options.seed + options.sequences), start=1
+        ):
             try:
                 kills += play(one, seed, options.steps, f"{seed}.db")
             except Exception:
@@ -38,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
         tracebacks = sum("exception" in record for record in one.records())
     elapsed_s = time.monotonic() - began_s
     print(
-        f"{options.sequences} sequences in {elapsed_s:.0f} s, {kills} kills: {len(failed)} sequences failed, "
-        f"{tracebacks} tracebacks in the log"
+        f"{options.sequences} sequences in {elapsed_s:.0f} s, {kills} kills: {len(failed)}"
+        f" sequences failed, {tracebacks} tracebacks in the log"
     )
     if failed:
         print("failed:", *(f"--seed {seed} --sequences 1" for seed in failed[:10]), sep="\n  ")

@@ -37,7 +37,9 @@ class Specimen:
         return load_program(self.path.read_bytes(), self.path.name)
 
     def packets(self) -> list[bytes]:
-        """Return the packets of its tests, each of which was written for something that the program does."""
+        """Return the packets of its tests, each of which was written for something that the program
+        does.
+        """
         found: list[bytes] = []
         for test in self.tests:
             commands = parse(test.read_text("utf-8"), test.name)
@@ -46,12 +48,14 @@ class Specimen:
 
 
 def _job_frames() -> Iterator[bytes]:
-    """Yield frames of training jobs, as Echelon's program reads them: with its shim, and of plain TCP and UDP
-    connections.
+    """Yield frames of training jobs, as Echelon's program reads them: with its shim, and of plain
+    TCP and UDP connections.
     """
     for job, flow in product(range(4), repeat=2):
         for epoch in (1, 1, 2, 129, 1):
-            yield ipv4(job, flow, 17, shim(job, flow, epoch, 3000, flags=epoch & 1, payload=bytes(500)))
+            yield ipv4(
+                job, flow, 17, shim(job, flow, epoch, 3000, flags=epoch & 1, payload=bytes(500))
+            )
     for one, other in product(range(4), repeat=2):
         yield ipv4(one, other, 6, tcp(one, other, bytes(1000)))
         yield ipv4(one, other, 17, udp(one, other, bytes(100)))
@@ -63,7 +67,11 @@ def specimens() -> tuple[Specimen, ...]:
     found: dict[str, Specimen] = {}
     for path in _compiled():
         name = path.stem if path.stem not in found else f"{path.parent.parent.name}-{path.stem}"
-        places = (path.with_suffix(".stf"), path.parent.parent / f"{path.stem}.stf", _STF / f"{path.stem}.stf")
+        places = (
+            path.with_suffix(".stf"),
+            path.parent.parent / f"{path.stem}.stf",
+            _STF / f"{path.stem}.stf",
+        )
         tests = dict.fromkeys(place.resolve() for place in places if place.exists())
         found[name] = Specimen(name, path, tuple(tests))
     return tuple(found[name] for name in sorted(found))

@@ -1,8 +1,9 @@
 """SIGKILLs of a spine at random moments, while jobs come and go and packets pass a leaf.
 
-Every switch and the service are processes of their own, joined by sockets. After each kill it is measured how long it
-takes until every job that crossed the spine is installed over the other one. After the spine's return no job is lost,
-every job has its number, and the switches hold exactly the entries of the plan.
+Every switch and the service are processes of their own, joined by sockets. After each kill it is
+measured how long it takes until every job that crossed the spine is installed over the other one.
+After the spine's return no job is lost, every job has its number, and the switches hold exactly the
+entries of the plan.
 """
 
 from __future__ import annotations
@@ -32,8 +33,15 @@ FABRIC = {
     "hosts": list(HOSTS),
     "switches": ["leaf1", "leaf2", *SPINES],
     "links": [
-        *({"between": [host, f"leaf{1 + place // 8}"], "rate": "1 Gbit/s"} for place, host in enumerate(HOSTS)),
-        *({"between": [leaf, spine], "rate": "1 Gbit/s"} for leaf in ("leaf1", "leaf2") for spine in SPINES),
+        *(
+            {"between": [host, f"leaf{1 + place // 8}"], "rate": "1 Gbit/s"}
+            for place, host in enumerate(HOSTS)
+        ),
+        *(
+            {"between": [leaf, spine], "rate": "1 Gbit/s"}
+            for leaf in ("leaf1", "leaf2")
+            for spine in SPINES
+        ),
     ],
 }
 COMING = 8
@@ -41,24 +49,36 @@ COMING = 8
 PAUSE_S = 0.1
 LONGEST_WAIT_S = 2.0
 KILLS_A_TERM = 3
-"""Kills after which the service begins anew, because it takes a switch that flaps back ever later."""
+"""Kills after which the service begins anew, because it takes a switch that flaps back ever
+later.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kills", type=int, default=50, help="SIGKILLs of a spine (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=48, help="jobs that stay (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of jobs and moments (default: %(default)s)")
+    parser.add_argument(
+        "--kills", type=int, default=50, help="SIGKILLs of a spine (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=48, help="jobs that stay (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of jobs and moments (default: %(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     rng, faults = random.Random(options.seed), list[str]()
     began_s, times_s, moved = time.monotonic(), list[float](), 0
     with building() as build:
-        # Without searches for better plans, which may take minutes on a busy machine, things come to rest sooner.
+        # Without searches for better plans, which may take minutes on a busy machine, things come
+        # to rest sooner.
         lab = build(FABRIC, policy={"name": "echelon", "parameters": {"plan": "rule"}})
         daemon = lab.daemon("echelon", "--check-invariants")
         with lab.client(daemon) as client:
-            jobs = {name: ring(name, _workers(rng)) for name in (f"stays{number}" for number in range(options.jobs))}
+            jobs = {
+                name: ring(name, _workers(rng))
+                for name in (f"stays{number}" for number in range(options.jobs))
+            }
             for spec in jobs.values():
                 client.register_job(spec)
             settle(client)
@@ -68,8 +88,11 @@ def run(options: argparse.Namespace) -> int:
                     try:
                         with load(daemon.wait_listening(), rng.random(), jobs):
                             time.sleep(rng.uniform(0, LONGEST_WAIT_S))
-                            # Jobs stay where they are when a spine returns, so that all may cross the other one.
-                            crossed = [(one, _crossing(client, one) & numbers.keys()) for one in SPINES]
+                            # Jobs stay where they are when a spine returns, so that all may cross
+                            # the other one.
+                            crossed = [
+                                (one, _crossing(client, one) & numbers.keys()) for one in SPINES
+                            ]
                             spine, crossing = rng.choice([(one, of) for one, of in crossed if of])
                             times_s.append(_die(lab, client, spine, crossing))
                             moved += len(crossing)
@@ -78,18 +101,24 @@ def run(options: argparse.Namespace) -> int:
                     except Exception:
                         faults.append(f"kill {kill}:\n{traceback.format_exc(limit=-4)}")
                         break
-                    print(f"{kill} of {options.kills}: {len(crossing)} jobs in {times_s[-1]:.2f} s", file=sys.stderr)
+                    print(
+                        f"{kill} of {options.kills}: {len(crossing)} jobs in {times_s[-1]:.2f} s",
+                        file=sys.stderr,
+                    )
                     if kill % KILLS_A_TERM == 0:
                         _begin_again(lab, daemon, client, audit=f"{kill} s")
             lost = jobs.keys() - {job.name for job in client.jobs()}
-    faults += [record["exception"] for record in map(dict, daemon.events("an event could not be handled"))]
+    faults += [
+        record["exception"] for record in map(dict, daemon.events("an event could not be handled"))
+    ]
     if stream.sent != stream.received:
         faults.append(f"{stream.sent - stream.received} packets at one leaf are lost")
     print(
-        f"{len(times_s)} kills in {time.monotonic() - began_s:.0f} s, {options.jobs} jobs and {COMING} that come and "
-        f"go: {moved} times a job installed elsewhere, the last of a kill after {median(times_s or [0]):.2f} s (p50), "
-        f"{max(times_s, default=0):.2f} s (worst); {len(lost)} jobs lost; {stream.sent - stream.received} of "
-        f"{stream.sent} packets lost that cross no spine; {len(faults)} faults"
+        f"{len(times_s)} kills in {time.monotonic() - began_s:.0f} s, {options.jobs} jobs and"
+        f" {COMING} that come and go: {moved} times a job installed elsewhere, the last of a kill"
+        f" after {median(times_s or [0]):.2f} s (p50), {max(times_s, default=0):.2f} s (worst);"
+        f" {len(lost)} jobs lost; {stream.sent - stream.received} of {stream.sent} packets lost"
+        f" that cross no spine; {len(faults)} faults"
     )
     print(*faults, sep="\n", file=sys.stderr)
     return 1 if faults or lost else 0
@@ -144,7 +173,9 @@ def _die(lab: Lab, client: Client, spine: str, crossing: set[str]) -> float:
 
     def elsewhere() -> bool:
         states = {job.name: job.state for job in client.jobs()}
-        return not _crossing(client, spine) & crossing and all(states[name] == "installed" for name in crossing)
+        return not _crossing(client, spine) & crossing and all(
+            states[name] == "installed" for name in crossing
+        )
 
     until(elsewhere, f"jobs still cross {spine}")
     return time.monotonic() - began_s

@@ -1,8 +1,9 @@
-"""Clients without a token that ask for a large file and do not read it, against an operator who asks for the status.
+"""Clients without a token that ask for a large file and do not read it, against an operator who
+asks for the status.
 
-The strangers hold as many connections as they can, and connect again as soon as they are closed. The operator makes a
-new connection for each request, from the address of most strangers and from an address of its own. With `--tls` all
-shake hands first, so that nobody shows a token before.
+The strangers hold as many connections as they can, and connect again as soon as they are closed.
+The operator makes a new connection for each request, from the address of most strangers and from an
+address of its own. With `--tls` all shake hands first, so that nobody shows a token before.
 """
 
 from __future__ import annotations
@@ -40,11 +41,19 @@ _FAILURES = Counter[str]()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--one", type=int, default=1000, help="connections from one address (default: %(default)s)")
-    parser.add_argument("--each", type=int, default=20, help="from each of 50 others (default: %(default)s)")
-    parser.add_argument("--requests", type=int, default=300, help="of the operator (default: %(default)s)")
+    parser.add_argument(
+        "--one", type=int, default=1000, help="connections from one address (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--each", type=int, default=20, help="from each of 50 others (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=300, help="of the operator (default: %(default)s)"
+    )
     parser.add_argument("--tls", action="store_true", help="the API is served by HTTPS")
-    parser.add_argument("--pause", type=float, default=0.1, help="s before connecting again (default: %(default)s)")
+    parser.add_argument(
+        "--pause", type=float, default=0.1, help="s before connecting again (default: %(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,13 +74,19 @@ def run(options: argparse.Namespace) -> int:
             api["tls"] = {"certificate": str(certificate), "key": str(key)}
         daemon = one.daemon("state.db", api=api)
         until = time.monotonic() + PATIENCE_S
-        while _status(port, SAME, ops.token, tls) is None and daemon.alive and time.monotonic() < until:
+        while (
+            _status(port, SAME, ops.token, tls) is None
+            and daemon.alive
+            and time.monotonic() < until
+        ):
             time.sleep(_SEEN_AFTER_S)
         assert daemon.alive, daemon.log()[-3000:]
         _FAILURES.clear()
         for strangers in ([], sources):
             hold = _strangers if tls is None else partial(_shake_hands, context=tls)
-            attack = multiprocessing.Process(target=hold, args=(port, strangers, options.pause), daemon=True)
+            attack = multiprocessing.Process(
+                target=hold, args=(port, strangers, options.pause), daemon=True
+            )
             attack.start()
             time.sleep(3.0 if strangers else 0.0)  # until they hold all that they can
             for source, place in ((SAME, "the same address"), (OTHER, "another address")):
@@ -80,8 +95,10 @@ def run(options: argparse.Namespace) -> int:
                 lost = len(took) - len(answered)
                 ok = ok and not lost and answered[-1] < GOAL_S
                 print(
-                    f"{len(strangers)} strangers, operator at {place}: p50 {1e3 * median(answered or [0]):.1f} ms, "
-                    f"worst {1e3 * max(answered, default=0):.1f} ms, {lost} of {len(took)} requests without an answer"
+                    f"{len(strangers)} strangers, operator at {place}: p50"
+                    f" {1e3 * median(answered or [0]):.1f} ms, worst"
+                    f" {1e3 * max(answered, default=0):.1f} ms, {lost} of {len(took)} requests"
+                    " without an answer"
                 )
             attack.terminate()
             attack.join()
@@ -91,7 +108,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _status(port: int, source: str, token: str, tls: ssl.SSLContext | None) -> float | None:
-    """Ask for the status by a new connection. Return the seconds until the answer; None: there was none."""
+    """Ask for the status by a new connection.
+
+    Return the seconds until the answer; None: there was none.
+    """
     began_s = time.monotonic()
     more: dict[str, Any] = {"timeout": 5, "source_address": (source, 0)}
     connection = (
@@ -111,8 +131,14 @@ def _status(port: int, source: str, token: str, tls: ssl.SSLContext | None) -> f
 
 
 def _strangers(port: int, sources: Sequence[str], pause_s: float) -> None:
-    """Hold a connection from each of the sources, each with a request whose answer is not read, for ever."""
-    poll, held, again = select.epoll(), dict[int, socket.socket](), [(0.0, source) for source in sources]
+    """Hold a connection from each of the sources, each with a request whose answer is not read, for
+    ever.
+    """
+    poll, held, again = (
+        select.epoll(),
+        dict[int, socket.socket](),
+        [(0.0, source) for source in sources],
+    )
     addresses = dict[int, str]()
     while True:
         while again and again[0][0] <= time.monotonic():
@@ -136,7 +162,9 @@ def _strangers(port: int, sources: Sequence[str], pause_s: float) -> None:
                 poll.modify(number, select.EPOLLRDHUP)
 
 
-def _shake_hands(port: int, sources: Sequence[str], pause_s: float, context: ssl.SSLContext) -> None:
+def _shake_hands(
+    port: int, sources: Sequence[str], pause_s: float, context: ssl.SSLContext
+) -> None:
     """Do as `_strangers` over TLS."""
 
     async def hold(source: str) -> None:
@@ -147,8 +175,13 @@ def _shake_hands(port: int, sources: Sequence[str], pause_s: float, context: ssl
                 )
                 writer.write(ASKED)
                 with suppress(OSError):
-                    # It goes on when the connection is closed: nothing of the answer beyond the buffer is read.
-                    await writer.wait_closed() if writer.is_closing() else await _closed(reader, writer)
+                    # It goes on when the connection is closed: nothing of the answer beyond the
+                    # buffer is read.
+                    (
+                        await writer.wait_closed()
+                        if writer.is_closing()
+                        else await _closed(reader, writer)
+                    )
                 writer.transport.abort()
             await asyncio.sleep(pause_s)
 

@@ -12,6 +12,17 @@ def test_every_message_gets_a_status_and_the_switch_goes_on() -> None:
     outcome = attacker.outcome
     assert outcome.wrong == []
     kinds = {kind for kind, _ in outcome.statuses}
-    assert kinds >= {"Write", "Read", "StreamChannel", "SetForwardingPipelineConfig", "gNMI Get", "gNMI Set"}
-    assert {status for kind, status in outcome.statuses if kind == "Write"} >= {"OK", "UNKNOWN", "PERMISSION_DENIED"}
+    assert kinds >= {
+        "Write",
+        "Read",
+        "StreamChannel",
+        "SetForwardingPipelineConfig",
+        "gNMI Get",
+        "gNMI Set",
+    }
+    assert {status for kind, status in outcome.statuses if kind == "Write"} >= {
+        "OK",
+        "UNKNOWN",
+        "PERMISSION_DENIED",
+    }
     assert outcome.statuses.total() == 300

@@ -1,7 +1,9 @@
-"""Random job files of all paradigms, at and over the limits, to a service that holds jobs: is its event loop free?
+"""Random job files of all paradigms, at and over the limits, to a service that holds jobs: is its
+event loop free?
 
-The lag of the loop is what `echelon_loop_lag_seconds` says, beside that of an idle service in the same run. Everything
-has an answer in time, none is a server error, no record of the log has a traceback, and the service is up throughout.
+The lag of the loop is what `echelon_loop_lag_seconds` says, beside that of an idle service in the
+same run. Everything has an answer in time, none is a server error, no record of the log has a
+traceback, and the service is up throughout.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ Draw = Callable[[random.Random, int], dict[str, Any]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", type=int, default=10_000, help="how many (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="end after so long (default: never)")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="end after so long (default: never)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the files (default: %(default)s)")
     unchecked = "check no invariants, for figures of the lag"
     parser.add_argument("--unchecked", action="store_true", help=unchecked)
@@ -91,15 +95,21 @@ def _run(one: Site, beside: Site, rng: random.Random, count: int, limit_s: float
         reader.join()
     if not daemon.alive:
         return [*faults, "the service has ended", one.records()[-1:].__repr__()]
-    loads = [_during(then, _lags(url)) for then, url in zip(before, (daemon.url, idle.url), strict=True)]
+    loads = [
+        _during(then, _lags(url)) for then, url in zip(before, (daemon.url, idle.url), strict=True)
+    ]
     faults += [str(record) for record in one.records() if "exception" in record]
     for name, (p999_s, worst_s) in zip(("loaded", "idle"), loads, strict=True):
-        print(f"{name}: lag of the loop p99.9 at most {p999_s * 1000:g} ms, worst at most {worst_s * 1000:g} ms")
+        print(
+            f"{name}: lag of the loop p99.9 at most {p999_s * 1000:g} ms, worst at most"
+            f" {worst_s * 1000:g} ms"
+        )
     print(
-        f"{sent} files in {time.monotonic() - began_s:.0f} s; {len(reads_s)} readings, p50 "
-        f"{sorted(reads_s)[len(reads_s) // 2]:.3f} s, worst {max(reads_s):.3f} s, above {READ_S:g} s: "
-        f"{sum(took > READ_S for took in reads_s)}; slowest file {slowest[0]:.1f} s: {slowest[1]}; above "
-        f"{PATIENCE_S:g} s: {sum('no answer' in fault for fault in faults)}; up throughout; {len(faults)} faults"
+        f"{sent} files in {time.monotonic() - began_s:.0f} s; {len(reads_s)} readings, p50"
+        f" {sorted(reads_s)[len(reads_s) // 2]:.3f} s, worst {max(reads_s):.3f} s, above {READ_S:g}"
+        f" s: {sum(took > READ_S for took in reads_s)}; slowest file {slowest[0]:.1f} s:"
+        f" {slowest[1]}; above {PATIENCE_S:g} s: {sum('no answer' in fault for fault in faults)};"
+        f" up throughout; {len(faults)} faults"
     )
     print(dict(sorted(statuses.items())))
     return faults
@@ -109,8 +119,12 @@ def _request(rng: random.Random, file: Mapping[str, Any]) -> tuple[str, str, byt
     return "POST", "/jobs" + rng.choice(("", "?dry_run=true")), json.dumps(file).encode()
 
 
-def _ask(url: str, method: str, path: str, body: bytes | None, faults: list[str]) -> tuple[int, float]:
-    """Send a request, and return the status of its answer (0: none) and the seconds that it took."""
+def _ask(
+    url: str, method: str, path: str, body: bytes | None, faults: list[str]
+) -> tuple[int, float]:
+    """Send a request, and return the status of its answer (0: none) and the seconds that it
+    took.
+    """
     began_s = time.monotonic()
     connection = UnixConnection(url.removeprefix("unix:"))
     try:
@@ -141,22 +155,32 @@ def _lags(url: str) -> dict[float, float]:
 
 
 def _during(before: Mapping[float, float], after: Mapping[float, float]) -> tuple[float, float]:
-    """Return the bounds of the buckets that have the 99.9th percentile and the worst lag between two scrapes."""
+    """Return the bounds of the buckets that have the 99.9th percentile and the worst lag between
+    two scrapes.
+    """
     counts = {bound: after[bound] - before[bound] for bound in sorted(after)}
     p999_s, worst_s = (
-        next(at for at, count in counts.items() if count >= part * counts[math.inf]) for part in (0.999, 1)
+        next(at for at, count in counts.items() if count >= part * counts[math.inf])
+        for part in (0.999, 1)
     )
     return p999_s, worst_s
 
 
-# -- job files ---------------------------------------------------------------------------------------------------------
+# -- job files -------------------------------------------------------------------------------------
 
 
 def job_file(rng: random.Random) -> dict[str, Any]:
-    """Return a job file whose sizes are of any magnitude: many describe more than a controller builds."""
+    """Return a job file whose sizes are of any magnitude: many describe more than a controller
+    builds.
+    """
     name = rng.choice(sorted(SECTIONS))
     workers = rng.sample(HOSTS, rng.randint(2, 3 if name == "parameter_server" else 4))
-    file = {"job": "random", "parallelism": name, "workers": workers, name: SECTIONS[name](rng, len(workers))}
+    file = {
+        "job": "random",
+        "parallelism": name,
+        "workers": workers,
+        name: SECTIONS[name](rng, len(workers)),
+    }
     if name == "parameter_server":
         file[name]["server"] = next(host for host in HOSTS if host not in workers)
     if rng.random() < 0.2:
@@ -165,7 +189,9 @@ def job_file(rng: random.Random) -> dict[str, Any]:
 
 
 def _many(rng: random.Random, most: int) -> int:
-    """Return a number from 1 to `most`, of each magnitude equally often, and the largest more often."""
+    """Return a number from 1 to `most`, of each magnitude equally often, and the largest more
+    often.
+    """
     return most if rng.random() < 0.05 else round(10 ** rng.uniform(0, math.log10(most)))
 
 
@@ -182,7 +208,9 @@ def _all_reduce(rng: random.Random) -> str:
 
 
 def _data(rng: random.Random, workers: int) -> dict[str, Any]:
-    timed = {"compute": "1 ms"} if rng.random() < 0.3 else {**_passes(rng), "buckets": _many(rng, 1000)}
+    timed = (
+        {"compute": "1 ms"} if rng.random() < 0.3 else {**_passes(rng), "buckets": _many(rng, 1000)}
+    )
     return {"gradient": _size(rng), "collective": _all_reduce(rng), **timed}
 
 
@@ -249,8 +277,13 @@ def _graph(rng: random.Random, workers: int) -> dict[str, Any]:
             continue
         operation = rng.choice(list(OPERATIONS))
         sized = {} if operation == "barrier" else {"bytes": _size(rng)}
-        how = {"algorithm": rng.choice(list(OPERATIONS[operation])), "steps": rng.choice(("whole", "rounds"))}
-        nodes.append({**node, "collective": operation, "group": rng.choice(list(groups)), **how, **sized})
+        how = {
+            "algorithm": rng.choice(list(OPERATIONS[operation])),
+            "steps": rng.choice(("whole", "rounds")),
+        }
+        nodes.append(
+            {**node, "collective": operation, "group": rng.choice(list(groups)), **how, **sized}
+        )
     return {"ranks_per_worker": per_worker, "groups": groups, "nodes": nodes}
 
 

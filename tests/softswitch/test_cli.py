@@ -16,11 +16,16 @@ PROGRAM = Path(__file__).parents[2] / "p4src" / "build" / "v1model" / "echelon.j
 
 def test_compile_prints_c(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", str(PROGRAM)]) == 0
-    assert "static int ingress_control(ss_switch *s, packet *p, uint64_t now_ns) {" in capsys.readouterr().out
+    assert (
+        "static int ingress_control(ss_switch *s, packet *p, uint64_t now_ns) {"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("damage", ["missing", "not JSON", "no parser"])
-def test_what_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str) -> None:
+def test_what_cannot_be_used_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
     path = tmp_path / "program.json"
     if damage == "not JSON":
         path.write_text("{")
@@ -46,10 +51,19 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
         (["--no-p4", "-i", "512@veth0"], "port 512 is above 511"),
         (["--no-p4", "-i", "511@veth0"], "port 511 means drop"),
         (["--no-p4", "-i", "0@unix:/tmp/a", "-i", "0@unix:/tmp/b"], "-i: port 0 is given twice"),
-        (["--no-p4", "-i", "0@unix:/tmp/a", "-i", "1@unix:/tmp/a"], "-i: interface unix:/tmp/a is given twice"),
+        (
+            ["--no-p4", "-i", "0@unix:/tmp/a", "-i", "1@unix:/tmp/a"],
+            "-i: interface unix:/tmp/a is given twice",
+        ),
         (["--no-p4", "-i", "0@no-such-interface"], "-i 0@no-such-interface: "),
-        (["--no-p4", "-i", "0@unix:/no/such/directory/p0"], "-i 0@unix:/no/such/directory/p0: No such file"),
-        (["--no-p4", "--", "--cpu-port", "0"], "argument --cpu-port: '0' is not a whole number from 1 to 511"),
+        (
+            ["--no-p4", "-i", "0@unix:/no/such/directory/p0"],
+            "-i 0@unix:/no/such/directory/p0: No such file",
+        ),
+        (
+            ["--no-p4", "--", "--cpu-port", "0"],
+            "argument --cpu-port: '0' is not a whole number from 1 to 511",
+        ),
         (
             ["--no-p4", "-i", "5@veth0", "--", "--cpu-port", "5"],
             "--cpu-port 5: an interface already has",
@@ -58,11 +72,23 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
         (["--no-p4", "--", "--priority-queues", "9"], "'9' is not a whole number from 1 to 8"),
         (["--no-p4", "--port-rate", "fast"], "'fast' is not [PORT=]RATE"),
         (["--no-p4", "--port-rate", "0"], "'0': a rate must be at least 1 bit/s"),
-        (["--no-p4", "--port-rate", "3=1Mbit"], "--port-rate 3=...: no interface has that port number"),
-        (["--no-p4", "--log-console", "--log-file", "x"], "--log-console and --log-file exclude each other"),
+        (
+            ["--no-p4", "--port-rate", "3=1Mbit"],
+            "--port-rate 3=...: no interface has that port number",
+        ),
+        (
+            ["--no-p4", "--log-console", "--log-file", "x"],
+            "--log-console and --log-file exclude each other",
+        ),
         (["--no-p4", "-L", "loud"], "invalid choice: 'loud'"),
-        (["--no-p4", "--pcap=/no/such/directory", "-i", "0@unix:{tmp}/p0"], "/no/such/directory/unix_"),
-        (["--no-p4", "--log-file", "/no/such/directory/log"], "/no/such/directory/log: No such file"),
+        (
+            ["--no-p4", "--pcap=/no/such/directory", "-i", "0@unix:{tmp}/p0"],
+            "/no/such/directory/unix_",
+        ),
+        (
+            ["--no-p4", "--log-file", "/no/such/directory/log"],
+            "/no/such/directory/log: No such file",
+        ),
         (["--no-p4", "--p4info", "x"], "--p4info needs PROGRAM.json"),
         (["--no-p4", "--nanolog", "ipc:///tmp/log"], "--nanolog: nanomsg is not supported"),
         (["--no-p4", "--debugger"], "--debugger: there is no such server here"),
@@ -109,9 +135,24 @@ def test_a_rate_is_read(text: str, expected: tuple[int | None, int]) -> None:
 def test_options_may_stand_on_either_side_of_the_dashes() -> None:
     parser = argparse.ArgumentParser()
     switch_command.add_arguments(parser)
-    words = ["--no-p4", "-i", "1@a", "--cpu-port", "9", "--pcap", "--", "-i", "2@b", "--priority-queues", "8"]
+    words = [
+        "--no-p4",
+        "-i",
+        "1@a",
+        "--cpu-port",
+        "9",
+        "--pcap",
+        "--",
+        "-i",
+        "2@b",
+        "--priority-queues",
+        "8",
+    ]
     options = switch_command.checked(parser.parse_args(without_dashes(words)))
-    assert [(interface.port, interface.name) for interface in options.interfaces] == [(1, "a"), (2, "b")]
+    assert [(interface.port, interface.name) for interface in options.interfaces] == [
+        (1, "a"),
+        (2, "b"),
+    ]
     assert (options.cpu_port, options.queues, options.pcap) == (9, 8, Path())
 
 

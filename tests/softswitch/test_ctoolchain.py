@@ -59,7 +59,9 @@ print([line.split()[1] for line in open("/proc/self/maps") if line.endswith("[st
 
 
 def test_a_library_makes_no_stack_executable(compiler: Compiler) -> None:
-    """The C library either refuses a library that asks for it (from glibc 2.41 on), or makes the stack executable."""
+    """The C library either refuses a library that asks for it (from glibc 2.41 on), or makes the
+    stack executable.
+    """
     command = [sys.executable, "-c", STACK, str(build(TWICE, compiler))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "['rw-p']\n"
@@ -76,7 +78,12 @@ def test_a_library_is_built_once_and_for_its_user_alone(compiler: Compiler, cach
 
 def test_what_a_killed_process_left_is_removed_later(compiler: Compiler, cache: Path) -> None:
     path = build(TWICE, compiler)
-    for name, age_s in ((".twice-old", 40), (".twice-new", 1), (".other-old", 40), (".held-old", 40)):
+    for name, age_s in (
+        (".twice-old", 40),
+        (".twice-new", 1),
+        (".other-old", 40),
+        (".held-old", 40),
+    ):
         (cache / name).mkdir()
         (cache / name / "twice.c").write_text("half of it")
         (cache / name / "lock").touch()
@@ -88,7 +95,10 @@ def test_what_a_killed_process_left_is_removed_later(compiler: Compiler, cache: 
 
 
 def test_another_text_include_or_compiler_makes_another_library(compiler: Compiler) -> None:
-    others = [CSource("twice", TEXT + "\n", TWICE.includes), CSource("twice", TEXT, {"own.h": "#define FACTOR 3"})]
+    others = [
+        CSource("twice", TEXT + "\n", TWICE.includes),
+        CSource("twice", TEXT, {"own.h": "#define FACTOR 3"}),
+    ]
     paths = {build(source, compiler) for source in [TWICE, *others]}
     paths.add(build(TWICE, Compiler("other", (*compiler.command, "-g"))))
     assert len(paths) == 4
@@ -97,19 +107,23 @@ def test_another_text_include_or_compiler_makes_another_library(compiler: Compil
 
 def test_processes_may_build_the_same_at_once(compiler: Compiler) -> None:
     program = (
-        "import sys; from tests.softswitch.test_ctoolchain import *\n"
-        "(one,) = [one for one in compilers() if one.name == sys.argv[1]]; print(loaded(TWICE, one).library.twice(4))"
+        "import sys; from tests.softswitch.test_ctoolchain import *\n(one,) = [one for one in"
+        " compilers() if one.name == sys.argv[1]]; print(loaded(TWICE, one).library.twice(4))"
     )
     command = [sys.executable, "-c", program, compiler.name]
     root = Path(__file__).parents[2]
-    started = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    started = [
+        subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
     assert [process.communicate()[0] for process in started] == ["8\n"] * 4
     assert not any(process.returncode for process in started)
 
 
 @needs("a C compiler")
 @pytest.mark.parametrize("mode", [0o777, 0o720])
-def test_a_folder_that_others_may_write_to_is_not_used(cache: Path, tmp_path: Path, mode: int) -> None:
+def test_a_folder_that_others_may_write_to_is_not_used(
+    cache: Path, tmp_path: Path, mode: int
+) -> None:
     cache.mkdir(parents=True)
     cache.chmod(mode)
     assert build(TWICE, compilers()[0]).parent == tmp_path / f"softswitch-{os.geteuid()}"
@@ -120,7 +134,9 @@ def test_a_folder_that_others_may_write_to_is_not_used(cache: Path, tmp_path: Pa
 def test_without_any_private_folder_the_reason_names_all(cache: Path, tmp_path: Path) -> None:
     cache.parent.write_text("a file")
     (tmp_path / f"softswitch-{os.geteuid()}").symlink_to(tmp_path)
-    with pytest.raises(ToolchainError, match=r"cache/softswitch: Not a directory; .*: it belongs to another user"):
+    with pytest.raises(
+        ToolchainError, match=r"cache/softswitch: Not a directory; .*: it belongs to another user"
+    ):
         build(TWICE, compilers()[0])
 
 
@@ -139,7 +155,9 @@ def test_the_next_compiler_builds_what_the_first_one_cannot(
         assert loaded(TWICE, BROKEN, compiler).compiler is compiler
         loaded(TWICE, BROKEN, compiler)
     (said,) = caplog.messages
-    assert said.startswith(f"{compiler.name} builds twice, because another compiler failed: /bin/false -shared")
+    assert said.startswith(
+        f"{compiler.name} builds twice, because another compiler failed: /bin/false -shared"
+    )
 
 
 def test_an_error_in_the_text_is_told_in_one_line(compiler: Compiler, cache: Path) -> None:

@@ -42,8 +42,12 @@ def link(a: str, b: str) -> dict[str, Any]:
 TURNED = {"go": [link("a", "b"), link("c", "d")], "come": [link("a", "c")]}
 
 
-def move(monkeypatch: pytest.MonkeyPatch, directory: Path, order: object, time_ms: str = "0") -> int:
-    monkeypatch.setattr("sys.stdin", io.StringIO(order if isinstance(order, str) else json.dumps(order)))
+def move(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, order: object, time_ms: str = "0"
+) -> int:
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO(order if isinstance(order, str) else json.dumps(order))
+    )
     return main(["optical", str(directory), "--time", time_ms])
 
 
@@ -52,7 +56,10 @@ def log(directory: Path) -> list[dict[str, Any]]:
 
 
 def send(directory: Path, ports: dict[str, socket.socket], port: str) -> bool:
-    """Send a packet out of a port, as a switch does. Return whether there is somebody who takes it."""
+    """Send a packet out of a port, as a switch does.
+
+    Return whether there is somebody who takes it.
+    """
     try:
         ports[port].sendto(b"packet", str(directory / f"{port}.peer"))
     except (FileNotFoundError, ConnectionRefusedError):
@@ -60,7 +67,9 @@ def send(directory: Path, ports: dict[str, socket.socket], port: str) -> bool:
     return True
 
 
-def test_links_lead_elsewhere(monkeypatch: pytest.MonkeyPatch, ports: tuple[Path, dict[str, socket.socket]]) -> None:
+def test_links_lead_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, ports: tuple[Path, dict[str, socket.socket]]
+) -> None:
     directory, sockets = ports
     assert move(monkeypatch, directory, TURNED) == 0
     assert send(directory, sockets, "a-1")
@@ -101,7 +110,11 @@ def test_packets_are_lost_while_links_move_and_others_are_not(
     [
         ("no JSON", "0", "standard input: no links to move: JSONDecodeError"),
         ({"go": []}, "0", "standard input: no links to move: KeyError"),
-        ({"go": [{"between": ["h1", "a"], "ports": {"a": 1}}], "come": []}, "0", "between h1 and a is that of a host"),
+        (
+            {"go": [{"between": ["h1", "a"], "ports": {"a": 1}}], "come": []},
+            "0",
+            "between h1 and a is that of a host",
+        ),
         (TURNED, "-1", "--time: -1 is no time"),
     ],
 )

@@ -93,7 +93,9 @@ def test_leaf_spine(leaves: int, spines: int, per_leaf: int, oversubscription: F
         hosts = list(fabric.hosts)
         out_of_leaf = between_bps(fabric, hosts[:per_leaf], hosts[per_leaf:])
         wanted = min(Fraction(1), 1 / oversubscription) * per_leaf * rate_bps
-        assert wanted - spines < out_of_leaf <= wanted  # uplinks are rounded down to bits per second
+        assert (
+            wanted - spines < out_of_leaf <= wanted
+        )  # uplinks are rounded down to bits per second
         assert len(equal_cost_paths(fabric, hosts[0], hosts[-1])) == spines
 
 
@@ -115,22 +117,31 @@ def test_rail_optimised(servers: int, rails: int, spines: int) -> None:
             assert nx.shortest_path_length(wiring, of_rail[0], of_rail[-1]) == 2
 
 
-@pytest.mark.parametrize(("pods", "leaves", "spines", "per_leaf"), [(2, 2, 2, 4), (3, 4, 2, 2), (4, 1, 3, 3)])
+@pytest.mark.parametrize(
+    ("pods", "leaves", "spines", "per_leaf"), [(2, 2, 2, 4), (3, 4, 2, 2), (4, 1, 3, 3)]
+)
 @pytest.mark.parametrize("oversubscription", [1, 2])
 def test_clos(pods: int, leaves: int, spines: int, per_leaf: int, oversubscription: int) -> None:
-    fabric = build_fabric(builders.clos(pods, leaves, spines, per_leaf, oversubscription, rate_bps=36_000))
+    fabric = build_fabric(
+        builders.clos(pods, leaves, spines, per_leaf, oversubscription, rate_bps=36_000)
+    )
     assert degrees(fabric, "leaf") == {per_leaf + spines}
     assert degrees(fabric, "spine") == {leaves + spines}
     assert degrees(fabric, "core") == {pods}
     hosts = list(fabric.hosts)
     in_pod = leaves * per_leaf
     assert len(hosts) == pods * in_pod
-    # What a pod sends to the others is what its hosts send, less the oversubscription of its leaves.
-    assert between_bps(fabric, hosts[:in_pod], hosts[in_pod:]) == in_pod * 36_000 // oversubscription
+    # What a pod sends to the others is what its hosts send, less the oversubscription of its
+    # leaves.
+    assert (
+        between_bps(fabric, hosts[:in_pod], hosts[in_pod:]) == in_pod * 36_000 // oversubscription
+    )
     assert len(equal_cost_paths(fabric, hosts[0], hosts[-1])) == spines * spines
 
 
-@pytest.mark.parametrize(("groups", "switches", "per_switch"), [(5, 4, 2), (9, 4, 2), (7, 2, 1), (2, 1, 1), (4, 5, 1)])
+@pytest.mark.parametrize(
+    ("groups", "switches", "per_switch"), [(5, 4, 2), (9, 4, 2), (7, 2, 1), (2, 1, 1), (4, 5, 1)]
+)
 def test_dragonfly_is_kims(groups: int, switches: int, per_switch: int) -> None:
     fabric = build_fabric(builders.dragonfly(groups, switches, per_switch))
     wiring = graph(fabric)
@@ -143,7 +154,8 @@ def test_dragonfly_is_kims(groups: int, switches: int, per_switch: int) -> None:
     within = switches * (switches - 1) // 2
     assert all(count == (1 if len(ends) == 2 else within) for ends, count in between.items())
     assert sum(len(ends) == 2 for ends in between) == groups * (groups - 1) // 2
-    # A group's links to others are spread evenly over its switches, and a packet takes at most one of them.
+    # A group's links to others are spread evenly over its switches, and a packet takes at most one
+    # of them.
     far = {wiring.degree[switch] - per_switch - (switches - 1) for switch in fabric.switches}
     assert max(far) - min(far) <= 1
     assert nx.diameter(wiring) <= 2 + 3
@@ -154,7 +166,9 @@ def test_dragonfly_is_kims(groups: int, switches: int, per_switch: int) -> None:
 def test_torus(sides: tuple[int, ...], per_switch: int) -> None:
     fabric = build_fabric(builders.torus(sides, per_switch))
     switches = graph(fabric).subgraph(fabric.switches)
-    assert nx.is_isomorphic(switches, nx.grid_graph(list(sides), periodic=[side > 2 for side in sides]))
+    assert nx.is_isomorphic(
+        switches, nx.grid_graph(list(sides), periodic=[side > 2 for side in sides])
+    )
     assert len(fabric.hosts) == per_switch * len(fabric.switches)
     assert all(graph(fabric).degree[host] == 1 for host in fabric.hosts)
 
@@ -187,15 +201,27 @@ def test_thesis() -> None:
     [
         (lambda: builders.leaf_spine(0, 1), "leaves: 0 is too few (give 1 or more)"),
         (lambda: builders.leaf_spine(2, 2, 0), "hosts per leaf: 0 is too few (give 1 or more)"),
-        (lambda: builders.leaf_spine(2, 2, 1, 0), "oversubscription is 0 (give more than 0; 1 means none)"),
+        (
+            lambda: builders.leaf_spine(2, 2, 1, 0),
+            "oversubscription is 0 (give more than 0; 1 means none)",
+        ),
         (
             lambda: builders.leaf_spine(1, 1, 1, 10**9),
             "oversubscription is 1000000000: uplinks would carry less than 1",
         ),
         (lambda: builders.leaf_spine(2, 600), "leaf_spine_2_600_4: switches.leaf1: has 604 links"),
-        (lambda: builders.leaf_spine(10**6, 1), "4000000 hosts are too many (a fabric has at most 64000)"),
-        (lambda: builders.leaf_spine(10**4, 10**4, 1), "100010000 links are too many (give fewer switches)"),
-        (lambda: builders.fat_tree(3), "k is 3: the switches of a fat-tree have an even number of ports"),
+        (
+            lambda: builders.leaf_spine(10**6, 1),
+            "4000000 hosts are too many (a fabric has at most 64000)",
+        ),
+        (
+            lambda: builders.leaf_spine(10**4, 10**4, 1),
+            "100010000 links are too many (give fewer switches)",
+        ),
+        (
+            lambda: builders.fat_tree(3),
+            "k is 3: the switches of a fat-tree have an even number of ports",
+        ),
         (lambda: builders.fat_tree(10**6), "hosts are too many"),
         (lambda: builders.torus((4, 0)), "side: 0 is too few (give 1 or more)"),
         (lambda: builders.dragonfly(1), "groups: 1 is too few (give 2 or more)"),

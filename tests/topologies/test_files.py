@@ -1,4 +1,6 @@
-"""topologies/: fabric files are what `echelon fabric` writes, and read back as what they were written from."""
+"""topologies/: fabric files are what `echelon fabric` writes, and read back as what they were
+written from.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,25 @@ COMMANDS: dict[str, Sequence[str]] = {
     "line_2.yaml": ("line", "--switches", "2"),
     "line_3.yaml": ("line", "--switches", "3"),
     "line_4.yaml": ("line", "--switches", "4"),
-    "leaf_spine_4_2.yaml": ("leaf-spine", "--leaves", "4", "--spines", "2", "--oversubscription", "2"),
+    "leaf_spine_4_2.yaml": (
+        "leaf-spine",
+        "--leaves",
+        "4",
+        "--spines",
+        "2",
+        "--oversubscription",
+        "2",
+    ),
     "fat_tree_4.yaml": ("fat-tree",),
-    "rail_optimised_4_4.yaml": ("rail-optimised", "--servers", "4", "--rails", "4", "--spines", "2"),
+    "rail_optimised_4_4.yaml": (
+        "rail-optimised",
+        "--servers",
+        "4",
+        "--rails",
+        "4",
+        "--spines",
+        "2",
+    ),
 }
 BY_HAND = {"dumbbell_3_50.yaml", "leaf_spine.yaml"}
 
@@ -72,13 +90,22 @@ def test_a_committed_file_is_what_the_command_writes(name: str, tmp_path: Path) 
     ("arguments", "message"),
     [
         (("leaf-spine", "--leaves", "0"), "leaves: 0 is too few (give 1 or more)"),
-        (("leaf-spine", "--oversubscription", "much"), "--oversubscription: 'much' is not a number"),
+        (
+            ("leaf-spine", "--oversubscription", "much"),
+            "--oversubscription: 'much' is not a number",
+        ),
         (("leaf-spine", "--oversubscription", "1/0"), "--oversubscription: '1/0' is not a number"),
         (("dumbbell", "--nic-rate", "fast"), "--nic-rate: 'fast' is not a rate"),
         (("line", "--delay", "1"), "--delay: '1' has no unit"),
-        (("line", "--leaves", "2"), "--leaves: fabric line has no such option (it has --switches, --rate, --nic-rate"),
+        (
+            ("line", "--leaves", "2"),
+            "--leaves: fabric line has no such option (it has --switches, --rate, --nic-rate",
+        ),
         (("leafspine",), "echelon fabric: unknown shape 'leafspine' (did you mean 'leaf-spine'?"),
-        (("one-tor", "-o", "/no/such/directory/file"), "--out: /no/such/directory/file: No such file or directory"),
+        (
+            ("one-tor", "-o", "/no/such/directory/file"),
+            "--out: /no/such/directory/file: No such file or directory",
+        ),
     ],
 )
 def test_bad_input_is_one_line(arguments: Sequence[str], message: str) -> None:
@@ -90,7 +117,9 @@ def test_bad_input_is_one_line(arguments: Sequence[str], message: str) -> None:
 
 def test_the_command_itself() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "echelon", "fabric", "dumbbell", "--pairs", "2"], capture_output=True, text=True
+        [sys.executable, "-m", "echelon", "fabric", "dumbbell", "--pairs", "2"],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stdout) == (0, (TOPOLOGIES / "dumbbell_2.yaml").read_text())
 
@@ -102,7 +131,9 @@ def test_the_command_itself() -> None:
     st.booleans(),
 )
 @settings(deadline=None, max_examples=20)
-def test_what_is_written_is_read_again(switches: int, rates: list[int], delay_ns: int, fixed: bool) -> None:
+def test_what_is_written_is_read_again(
+    switches: int, rates: list[int], delay_ns: int, fixed: bool
+) -> None:
     spec = line(switches, rates[0], rates[1], Fraction(delay_ns, 10**9))
     if fixed:
         spec = spec.model_copy(
@@ -113,7 +144,8 @@ def test_what_is_written_is_read_again(switches: int, rates: list[int], delay_ns
                 },
                 "switches": {s: SwitchSpec(device_id=100 + n) for n, s in enumerate(spec.switches)},
                 "links": tuple(
-                    link.model_copy(update={"ports": {link.between[-1]: 50 + n}}) for n, link in enumerate(spec.links)
+                    link.model_copy(update={"ports": {link.between[-1]: 50 + n}})
+                    for n, link in enumerate(spec.links)
                 ),
             }
         )
@@ -129,12 +161,25 @@ def test_the_comment_is_folded() -> None:
     assert text.startswith("# word word")
 
 
-SHAPES = ("one-tor", "dumbbell", "line", "leaf-spine", "fat-tree", "clos", "dragonfly", "torus", "rail", "multi-rail")
+SHAPES = (
+    "one-tor",
+    "dumbbell",
+    "line",
+    "leaf-spine",
+    "fat-tree",
+    "clos",
+    "dragonfly",
+    "torus",
+    "rail",
+    "multi-rail",
+)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shape_has_as_many_hosts_as_are_asked_for(shape: str, tmp_path: Path) -> None:
-    status, text, errors = fabric_command(shape, "--hosts", "16", "--draw", str(tmp_path / "fabric.png"))
+    status, text, errors = fabric_command(
+        shape, "--hosts", "16", "--draw", str(tmp_path / "fabric.png")
+    )
     assert (status, errors) == (0, "")
     (tmp_path / "fabric.yaml").write_text(text)
     assert len(load_fabric(tmp_path / "fabric.yaml").hosts) == 16
@@ -144,9 +189,18 @@ def test_a_shape_has_as_many_hosts_as_are_asked_for(shape: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("fat-tree", "--hosts", "20"), "--hosts: a fat tree has 2, 16, 54, 128, 250, 432, 686, 1024... hosts"),
-        (("leaf-spine", "--hosts", "17"), "--hosts: 17 is not a multiple of 4 (give 20, or change --hosts-per-leaf)"),
-        (("torus", "--hosts", "16", "--sides", "4x4"), "--hosts: does not go with --sides (give one of them)"),
+        (
+            ("fat-tree", "--hosts", "20"),
+            "--hosts: a fat tree has 2, 16, 54, 128, 250, 432, 686, 1024... hosts",
+        ),
+        (
+            ("leaf-spine", "--hosts", "17"),
+            "--hosts: 17 is not a multiple of 4 (give 20, or change --hosts-per-leaf)",
+        ),
+        (
+            ("torus", "--hosts", "16", "--sides", "4x4"),
+            "--hosts: does not go with --sides (give one of them)",
+        ),
         (("thesis-a", "--hosts", "16"), "--hosts: fabric thesis-a has four hosts (leave it out)"),
         (("torus", "--sides", "4x"), "--sides: '4x' are not sides (write 4x4, or 4x4x2)"),
         (("leaf-spine", "--draw", "fabric.jpg"), "--out: fabric.jpg: the format 'jpg' is unknown"),
@@ -164,9 +218,15 @@ def test_hosts_that_a_shape_cannot_have(arguments: tuple[str, ...], said: str) -
     [
         ("leaf-spine --hosts 4", "# 2 leaves with 2 hosts each and 2 spines;"),
         ("leaf-spine --hosts 2 --spines 1", "# 2 leaves with 1 host each and 1 spine;"),
-        ("leaf-spine --hosts 4 --hosts-per-leaf 4 --spines 1", "# 1 leaf with 4 hosts each and 1 spine;"),
+        (
+            "leaf-spine --hosts 4 --hosts-per-leaf 4 --spines 1",
+            "# 1 leaf with 4 hosts each and 1 spine;",
+        ),
         ("clos --hosts 8", "# 2 pods of 2 leaves, with 2 hosts each,"),
-        ("dragonfly --hosts 8", "# A dragonfly (Kim et al., ISCA '08): 2 groups of 4 switches, 1 host at each."),
+        (
+            "dragonfly --hosts 8",
+            "# A dragonfly (Kim et al., ISCA '08): 2 groups of 4 switches, 1 host at each.",
+        ),
         ("rail --hosts 4", "# 2 servers with 2 NICs each, at 2 rails,"),
     ],
 )
@@ -179,9 +239,17 @@ def test_few_hosts_are_still_at_two_places(arguments: str, said: str) -> None:
 def test_a_picture_has_every_link_once_and_a_colour_for_each_rate() -> None:
     fabric = build_fabric(dragonfly())
     [axis] = draw_fabric(fabric, Style()).axes
-    assert sum(len(of.get_segments()) for of in axis.collections if isinstance(of, LineCollection)) == len(
-        fabric.cables
-    )
+    assert sum(
+        len(of.get_segments()) for of in axis.collections if isinstance(of, LineCollection)
+    ) == len(fabric.cables)
     leaves = build_fabric(leaf_spine(4, 2, oversubscription=4))
-    drawn = [of for of in draw_fabric(leaves, Style()).axes[0].collections if isinstance(of, LineCollection)]
-    assert len({tuple(of.get_colors()[0]) for of in drawn}) == len({cable.rate_bps for cable in leaves.cables}) == 2
+    drawn = [
+        of
+        for of in draw_fabric(leaves, Style()).axes[0].collections
+        if isinstance(of, LineCollection)
+    ]
+    assert (
+        len({tuple(of.get_colors()[0]) for of in drawn})
+        == len({cable.rate_bps for cable in leaves.cables})
+        == 2
+    )

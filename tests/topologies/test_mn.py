@@ -1,4 +1,6 @@
-"""The files in topologies/ with Debian's `mn`, as users run it, in a sandbox with a /tmp of its own."""
+"""The files in topologies/ with Debian's `mn`, as users run it, in a sandbox with a /tmp of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from tests.needs import needs
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120.0
-CALLER = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+CALLER = (
+    "import sys; from echelon_lab.hosts.sandbox import run_inside;"
+    " sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+)
 
 pytestmark = needs("mn", "a checkout outside /tmp")
 
@@ -35,13 +40,25 @@ def mn(*arguments: str, after: str = "true") -> subprocess.CompletedProcess[str]
 
 
 def topologies() -> list[str]:
-    return sorted(path.stem for path in (ROOT / "topologies").glob("*.py") if path.stem != "on_mininet")
+    return sorted(
+        path.stem for path in (ROOT / "topologies").glob("*.py") if path.stem != "on_mininet"
+    )
 
 
 def test_pingall_with_everything_by_default() -> None:
     """Nothing is left: no interface, no process but this shell and its queries, no file in /tmp."""
-    census = "echo left: $(ip -brief link | cut -d' ' -f1) $(ls -A /tmp) $(ls /proc | grep -c '^[0-9]')"
-    done = mn("--custom", "topologies/one_tor.py", "--topo", "one_tor,3", "--test", "pingall", after=census)
+    census = (
+        "echo left: $(ip -brief link | cut -d' ' -f1) $(ls -A /tmp) $(ls /proc | grep -c '^[0-9]')"
+    )
+    done = mn(
+        "--custom",
+        "topologies/one_tor.py",
+        "--topo",
+        "one_tor,3",
+        "--test",
+        "pingall",
+        after=census,
+    )
     assert done.returncode == 0
     assert "*** Results: 0% dropped (6/6 received)" in done.stdout + done.stderr
     left = next(line for line in done.stdout.splitlines() if line.startswith("left: "))
@@ -53,13 +70,22 @@ def test_pingall_with_everything_by_default() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long if name in ("leaf_spine", "thesis_a") else pytest.mark.quiet)
+        pytest.param(
+            name,
+            marks=pytest.mark.long if name in ("leaf_spine", "thesis_a") else pytest.mark.quiet,
+        )
         for name in topologies()
     ],
 )
 def test_every_topology(name: str) -> None:
-    size = {"leaf_spine": "leaf_spine,2,2,2,2", "rail_optimised": "rail_optimised,2,2", "dumbbell": "dumbbell,2"}
-    done = mn("--custom", f"topologies/{name}.py", "--topo", size.get(name, name), "--test", "pingall")
+    size = {
+        "leaf_spine": "leaf_spine,2,2,2,2",
+        "rail_optimised": "rail_optimised,2,2",
+        "dumbbell": "dumbbell,2",
+    }
+    done = mn(
+        "--custom", f"topologies/{name}.py", "--topo", size.get(name, name), "--test", "pingall"
+    )
     assert "*** Results: 0% dropped" in done.stdout + done.stderr
 
 
@@ -91,7 +117,9 @@ def test_a_mistake_is_one_line() -> None:
 def test_a_controller_that_ends_ends_the_command() -> None:
     options = ("--controller", "echelon,policy=best", "--test", "pingall")
     left = "echo left: $(ip -brief link | cut -d' ' -f1) $(ls -A /tmp)"
-    done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,1,1", *options, after=left)
+    done = mn(
+        "--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,1,1", *options, after=left
+    )
     assert done.returncode == 1
     said = done.stdout + done.stderr
     assert "unknown policy 'best'" in said
@@ -105,12 +133,17 @@ def test_a_controller_that_ends_ends_the_command() -> None:
     ["softswitch", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs("bmv2")])],
 )
 def test_the_session_for_a_class_prints_what_the_teachers_page_says(target: str) -> None:
-    """The commands are typed in the order of the page. Each line that the page shows is printed by its command."""
+    """The commands are typed in the order of the page.
+
+    Each line that the page shows is printed by its command.
+    """
     page = ROOT / "docs" / "tutorial" / "teacher.md"
     shown = [block for block in blocks(page) if block.title]
     typed = ["tasks", *(str(block.title) for block in shown), "exit"]
     command = f"mn --custom topologies/teaching.py --topo teaching --switch {target}"
-    other = re.findall(r"^\| `entries leaf1`[^|]*\| (\d+) \| (\d+) \|$", page.read_text(), re.MULTILINE)
+    other = re.findall(
+        r"^\| `entries leaf1`[^|]*\| (\d+) \| (\d+) \|$", page.read_text(), re.MULTILINE
+    )
     assert len(other) == 2
     began = time.monotonic()
     done = subprocess.run(
@@ -133,13 +166,19 @@ def test_the_session_for_a_class_prints_what_the_teachers_page_says(target: str)
         for line in block.text.splitlines():
             for here, there in other if target == "bmv2" and line.startswith("entries ") else ():
                 line = re.sub(rf"\b{here} ", f"{there} ", line)
-            assert re.search(pattern(line), answer, re.MULTILINE), f"{block.title}: {line}\n{answer}"
-    uplinks = re.findall(r"^\w+ +(?:allreduce-k1-w1|activation-s1-m1) +h\d > leaf1 > (\w+)", answers[3], re.MULTILINE)
+            assert re.search(pattern(line), answer, re.MULTILINE), (
+                f"{block.title}: {line}\n{answer}"
+            )
+    uplinks = re.findall(
+        r"^\w+ +(?:allreduce-k1-w1|activation-s1-m1) +h\d > leaf1 > (\w+)", answers[3], re.MULTILINE
+    )
     assert len(uplinks) == 3
     assert len(set(uplinks)) <= 2, "two jobs share an uplink"
 
 
 def pattern(line: str) -> str:
-    """Return the pattern of a line of the page, in which `...` is anything and widths of columns differ."""
+    """Return the pattern of a line of the page, in which `...` is anything and widths of columns
+    differ.
+    """
     words = [".*".join(map(re.escape, word.split("..."))) for word in line.split()]
     return "^ *" + " +".join(words).replace(" +.*", "(?: +.*)?") + " *$"

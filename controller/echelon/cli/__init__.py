@@ -1,7 +1,8 @@
 """The command `echelon`. Bad input ends it with status 2 and one line that names file, key and reason.
 
-Modules are named after the commands that they hold. At their top they import only what is cheap; a command imports what
-it needs when it runs, so that `--help` and checks of files are quick. `doors` has the commands of other packages.
+Modules are named after the commands that they hold. At their top they import only what is cheap; a
+command imports what it needs when it runs, so that `--help` and checks of files are quick. `doors`
+has the commands of other packages.
 """
 
 from __future__ import annotations
@@ -50,7 +51,13 @@ class _Echelon(GroupWithDoors):
         first = {name: self.commands[name] for name in _FIRST if name in self.commands}
         self.commands = {**first, **self.commands}
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *_: Any,
+        **options: Any,
+    ) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         if words[:1] == ["help"]:
             words = [*words[1:], "--help"]
@@ -100,7 +107,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Show the version."
+        ),
     ] = False,
     shell: Annotated[
         completion.Shell | None,
@@ -109,8 +119,11 @@ def _options(
             callback=completion.print_script,
             is_eager=True,
             metavar="bash|zsh|fish",
-            help="Print a script that makes a shell complete commands, options, and names of jobs, switches and "
-            "policies.",
+            help=(
+                "Print a script that makes a shell complete commands, options, and names of jobs,"
+                " switches and "
+                "policies."
+            ),
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,6 @@
-"""Commands that talk to a running service: its address, the caller's token, and how refusals are reported."""
+"""Commands that talk to a running service: its address, the caller's token, and how refusals are
+reported.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="ECHELON_URL",
-        help="URL of the controller, or of several, separated by commas: http://..., https://... or unix:/PATH.",
+        help=(
+            "URL of the controller, or of several, separated by commas: http://..., https://... or"
+            " unix:/PATH."
+        ),
         rich_help_panel=_PANEL,
     ),
 ]
@@ -45,7 +50,9 @@ Authority = Annotated[
     typer.Option(
         "--ca",
         envvar="ECHELON_CA",
-        help="The authority that signed the service's certificate, if this machine does not know it.",
+        help=(
+            "The authority that signed the service's certificate, if this machine does not know it."
+        ),
         rich_help_panel=_PANEL,
     ),
 ]
@@ -64,13 +71,20 @@ Answer = tuple[Any, Callable[[Any], None]]
 """What the service answers, and the function that shows it to people."""
 
 
-def on_service(command: Callable[Concatenate[Client, P], None], timeout_s: float = 30.0) -> Callable[..., None]:
-    """Return a command like `command`, with options for the service's address in the place of the client, its first
-    argument."""
+def on_service(
+    command: Callable[Concatenate[Client, P], None], timeout_s: float = 30.0
+) -> Callable[..., None]:
+    """Return a command like `command`, with options for the service's address in the place of the
+    client, its first argument."""
 
     @wraps(command)
     def run(
-        *args: Any, url: str, token_file: Path | None, ca: Path | None, certificate: Path | None, **own: Any
+        *args: Any,
+        url: str,
+        token_file: Path | None,
+        ca: Path | None,
+        certificate: Path | None,
+        **own: Any,
     ) -> None:
         with service(
             url, token_file, ca, certificate, timeout_s=timeout_s, as_json=own.get("as_json", False)
@@ -90,7 +104,10 @@ def on_service(command: Callable[Concatenate[Client, P], None], timeout_s: float
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, kind, default in where
     ]
-    parameters = [*(parameter.replace(annotation=kinds[parameter.name]) for parameter in own), *options]
+    parameters = [
+        *(parameter.replace(annotation=kinds[parameter.name]) for parameter in own),
+        *options,
+    ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -105,7 +122,9 @@ def answers(command: Callable[Concatenate[Client, P], Answer]) -> Callable[..., 
 
     made: Any = wraps(command)(run)
     signature = inspect.signature(command)
-    last = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=tables.AsJson)
+    last = inspect.Parameter(
+        "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=tables.AsJson
+    )
     made.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])
     made.__annotations__ = {**command.__annotations__, "as_json": tables.AsJson}
     return on_service(made)
@@ -123,7 +142,8 @@ def service(
 ) -> Iterator[Client]:
     """Yield a client of the service; an error inside ends the command with one line.
 
-    With `as_json`, the line for an answer that is not a success, or for no answer, is the JSON of the API.
+    With `as_json`, the line for an answer that is not a success, or for no answer, is the JSON of
+    the API.
     """
     from echelon.controller.client import Client, ClientError, read_token
     from echelon.controller.service.hazards import readable_by_others
@@ -140,7 +160,11 @@ def service(
         with client:
             yield client
     except ClientError as error:
-        _fail(error, BAD_INPUT if error.status is not None and 400 <= error.status < 500 else FAILED, as_json)
+        _fail(
+            error,
+            BAD_INPUT if error.status is not None and 400 <= error.status < 500 else FAILED,
+            as_json,
+        )
     except DocumentError as error:
         fail(str(error))
     except KeyboardInterrupt:
@@ -150,8 +174,17 @@ def service(
 def _fail(error: ClientError, status: int, as_json: bool) -> NoReturn:
     """End the command with the error on standard error, as text or in the form of the API."""
     if not as_json and error.code == "unauthenticated":
-        fail("the service does not know your token (name its file with --token-file or ECHELON_TOKEN_FILE)", status)
+        fail(
+            "the service does not know your token (name its file with --token-file or"
+            " ECHELON_TOKEN_FILE)",
+            status,
+        )
     if not as_json:
         fail(str(error), status)
-    detail = {"status": error.status, "code": error.code, "reason": error.reason, "path": error.path}
+    detail = {
+        "status": error.status,
+        "code": error.code,
+        "reason": error.reason,
+        "path": error.path,
+    }
     fail(json.dumps({"error": detail}, ensure_ascii=False), status)

@@ -1,7 +1,7 @@
 """`echelon --completion`: completion of commands, options and names in shells.
 
-The script asks the command itself, so it is never older than the parser. The names of jobs and switches come from the
-service.
+The script asks the command itself, so it is never older than the parser. The names of jobs and
+switches come from the service.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ class Shell(StrEnum):
 def print_script(shell: Shell | None) -> None:
     """Print the script for `shell`, and end the command.
 
-    bash: source <(echelon --completion bash), in ~/.bashrc. zsh: the same, after compinit in ~/.zshrc. fish: echelon
-    --completion fish | source, in config.fish. The word `completion` is the same as the option.
+    bash: source <(echelon --completion bash), in ~/.bashrc. zsh: the same, after compinit in
+    ~/.zshrc. fish: echelon --completion fish | source, in config.fish. The word `completion` is the
+    same as the option.
     """
     if shell is not None:
         from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-        typer.echo(get_completion_script(prog_name="echelon", complete_var=_VARIABLE, shell=shell.value))
+        typer.echo(
+            get_completion_script(prog_name="echelon", complete_var=_VARIABLE, shell=shell.value)
+        )
         raise typer.Exit
 
 
@@ -57,7 +60,11 @@ def prepare() -> None:
 def jobs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of jobs that begin with `incomplete`."""
     after = _before(incomplete)
-    return _asked(context, incomplete, lambda client: (one.name for one in client.jobs(limit=_NAMES, after=after)))
+    return _asked(
+        context,
+        incomplete,
+        lambda client: (one.name for one in client.jobs(limit=_NAMES, after=after)),
+    )
 
 
 def switches(context: typer.Context, incomplete: str) -> list[str]:
@@ -70,16 +77,24 @@ def policies(context: typer.Context, incomplete: str) -> list[str]:
     return _asked(context, incomplete, lambda client: client.policy().choices)
 
 
-def _asked(context: typer.Context, incomplete: str, ask: Callable[[Client], Iterable[str]]) -> list[str]:
+def _asked(
+    context: typer.Context, incomplete: str, ask: Callable[[Client], Iterable[str]]
+) -> list[str]:
     """Return what the service answers; nothing if it does not, because a shell cannot show why."""
     from echelon.cli.calls import service
 
     where = (context.params[name] for name in ("url", "token_file", "ca", "certificate"))
-    with suppress(typer.Exit), redirect_stderr(StringIO()), service(*where, timeout_s=_TIMEOUT_S) as client:
+    with (
+        suppress(typer.Exit),
+        redirect_stderr(StringIO()),
+        service(*where, timeout_s=_TIMEOUT_S) as client,
+    ):
         return [name for name in ask(client) if name.startswith(incomplete)]
     return []
 
 
 def _before(text: str) -> str:
-    """Return a text that sorts before the names that begin with `text`, and after all names that sort before them."""
+    """Return a text that sorts before the names that begin with `text`, and after all names that
+    sort before them.
+    """
     return f"{text[:-1]}{chr(ord(text[-1]) - 1)}~" if text else ""

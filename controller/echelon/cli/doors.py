@@ -1,8 +1,8 @@
 """The door for commands of other packages: the entry points `echelon.commands`.
 
-An entry's name is that of the command, with its group before a dot (`traffic.send`) unless it is the whole program's.
-Its object is a `Command`. It is all that `echelon --help` needs; what it points to is imported when the command is
-called.
+An entry's name is that of the command, with its group before a dot (`traffic.send`) unless it is
+the whole program's. Its object is a `Command`. It is all that `echelon --help` needs; what it
+points to is imported when the command is called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ COMPARE = "Compare"
 OPERATE = "Operate a service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 LOOK = "Look at a running service"
 COMMANDS = "Commands"
-"""The part of the help of a group whose commands are in no other, such as `echelon traffic --help`."""
+"""The part of the help of a group whose commands are in no other, such as `echelon traffic
+--help`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,17 @@ class Command:
     """A command of another package."""
 
     panel: str
-    """The part of `echelon --help`: `DESCRIBE`, `RUN`, `COMPARE`, `OPERATE`, `LOOK`, or one of its own."""
+    """The part of `echelon --help`: `DESCRIBE`, `RUN`, `COMPARE`, `OPERATE`, `LOOK`, or one of its
+    own.
+    """
     about: str
     """The line in `echelon --help`: the first of the command's help."""
     path: str
     """The function, or the `typer.Typer` of several commands: ``package.module:name``."""
     interspersed: bool = True
-    """Whether options may stand behind arguments; not where these are the command of another program."""
+    """Whether options may stand behind arguments; not where these are the command of another
+    program.
+    """
 
 
 class Door:
@@ -71,11 +77,19 @@ class GroupWithDoors(CommandGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands.update({name: door for name, door in doors(self.name or "").items() if name not in self.commands})
+        self.commands.update(
+            {
+                name: door
+                for name, door in doors(self.name or "").items()
+                if name not in self.commands
+            }
+        )
 
 
 def doors(group: str = "") -> dict[str, Any]:
-    """Return the commands of other packages in a group of commands, by name; "" is the whole program."""
+    """Return the commands of other packages in a group of commands, by name; "" is the whole
+    program.
+    """
     found = {}
     for entry in _entries():
         of, _, name = entry.name.rpartition(".")
@@ -87,7 +101,9 @@ def doors(group: str = "") -> dict[str, Any]:
                 raise TypeError(f"{entry.value} is not a Command")
         except Exception as error:
             # A broken package must not take the other commands with it.
-            command = Command(COMPARE, f"cannot be loaded ({type(error).__name__}: {error})", entry.value)
+            command = Command(
+                COMPARE, f"cannot be loaded ({type(error).__name__}: {error})", entry.value
+            )
         found[name] = Door(name, command)
     return found
 
@@ -97,7 +113,10 @@ def _entries() -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points
 
     # Of two commands of one name the last counts: Echelon's own keeps its name.
-    return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value.startswith(_OURS), entry.value))
+    return sorted(
+        entry_points(group=GROUP),
+        key=lambda entry: (entry.name, entry.value.startswith(_OURS), entry.value),
+    )
 
 
 def _load(name: str, of: Command) -> Any:

@@ -1,4 +1,6 @@
-"""What `--dry-run` prints: the entries and queues that a change would write, and the slowdowns of jobs."""
+"""What `--dry-run` prints: the entries and queues that a change would write, and the slowdowns of
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,20 @@ if TYPE_CHECKING:
 
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Show what would be written and how slow jobs would be; change nothing."),
+    typer.Option(
+        "--dry-run", help="Show what would be written and how slow jobs would be; change nothing."
+    ),
 ]
 
-_TABLES = Column("switch"), Column("table"), *(Column(title, right=True) for title in ("added", "changed", "removed"))
-_QUEUES = Column("switch"), *(Column(title, right=True) for title in ("port", "queue", "level", "weight", "rate"))
+_TABLES = (
+    Column("switch"),
+    Column("table"),
+    *(Column(title, right=True) for title in ("added", "changed", "removed")),
+)
+_QUEUES = (
+    Column("switch"),
+    *(Column(title, right=True) for title in ("port", "queue", "level", "weight", "rate")),
+)
 _JOBS = (
     Column("job", wraps=True),
     Column("slowdown now", lambda of: figures.ratio(of.before), right=True),
@@ -32,22 +43,30 @@ _JOBS = (
 
 def show(found: DryRunResource) -> None:
     """Print what a change would do."""
-    tables.show(_TABLES, [row for switch in found.switches for row in _rows(switch)], "nothing would be written")
+    tables.show(
+        _TABLES,
+        [row for switch in found.switches for row in _rows(switch)],
+        "nothing would be written",
+    )
     if queues := [row for switch in found.switches for row in _queues(switch)]:
         typer.echo()
         tables.show(_QUEUES, queues, "")
     if found.jobs:
         typer.echo()
-        tables.show_all(_JOBS, found.jobs, "", {job.job: job.problem for job in found.jobs if job.problem})
+        tables.show_all(
+            _JOBS, found.jobs, "", {job.job: job.problem for job in found.jobs if job.problem}
+        )
     if found.unpredicted is not None:
         typer.echo(f"no slowdowns: {found.unpredicted}", err=True)
 
 
 def show_all(found: Mapping[str, DryRunResource], as_json: bool) -> None:
-    """Print what each of several changes would do by itself, below its title. A single change has no title, and its
-    JSON is not a list."""
+    """Print what each of several changes would do by itself, below its title. A single change has
+    no title, and its JSON is not a list."""
     if as_json:
-        tables.show_json(list(found.values()) if len(found) > 1 else next(iter(found.values()), None))
+        tables.show_json(
+            list(found.values()) if len(found) > 1 else next(iter(found.values()), None)
+        )
         return
     for number, (title, change) in enumerate(found.items()):
         if len(found) > 1:
@@ -70,7 +89,9 @@ def _queues(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
         return f"{after}" if before == after else f"{before} > {after}"
 
     for change in switch.queues:
-        levels = (changed(of) for of in (lambda queue: queue.level, lambda queue: queue.weight, _rates))
+        levels = (
+            changed(of) for of in (lambda queue: queue.level, lambda queue: queue.weight, _rates)
+        )
         yield switch.switch, str(change.after.port), str(change.after.queue), *levels
 
 

@@ -15,12 +15,16 @@ _AGE_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float | None, digits: int = 4) -> str:
-    """Return a duration to `digits` significant digits, in the unit that keeps it short: ``12.5 ms``."""
+    """Return a duration to `digits` significant digits, in the unit that keeps it short: ``12.5
+    ms``.
+    """
     return _time(seconds, f".{digits}g")
 
 
 def measured(seconds: float | None) -> str:
-    """Return a duration to four significant digits, all of them shown, so that columns line up: ``12.50 ms``."""
+    """Return a duration to four significant digits, all of them shown, so that columns line up:
+    ``12.50 ms``.
+    """
     return _time(seconds, "#.4g")
 
 
@@ -81,7 +85,9 @@ def clipped(name: str, most: int) -> str:
 
 
 def held(entries: int | None, wanted: int) -> str:
-    """Return ``12`` if everything wanted is there, else ``10/12``; ``?/12`` if that is not known."""
+    """Return ``12`` if everything wanted is there, else ``10/12``; ``?/12`` if that is not
+    known.
+    """
     if entries is None:
         return f"?/{wanted}"
     return str(entries) if entries == wanted else f"{entries}/{wanted}"

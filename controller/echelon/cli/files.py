@@ -31,14 +31,17 @@ _SUFFIXES = (".yaml", ".py", ".p4", ".h", ".toml", ".md")
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="A part of the path of those wanted, e.g. fig2; default: all.", metavar="NAME"),
+    typer.Argument(
+        help="A part of the path of those wanted, e.g. fig2; default: all.", metavar="NAME"
+    ),
 ]
 
 
 def examples(
     names: Names = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Copy them into this directory.", metavar="DIRECTORY")
+        Path | None,
+        typer.Option("--out", "-o", help="Copy them into this directory.", metavar="DIRECTORY"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,9 +49,14 @@ def examples(
 
     Example: echelon examples scenarios/ -o examples
     """
-    found = [path for path in _files() if not names or any(name in path.as_posix() for name in names)]
+    found = [
+        path for path in _files() if not names or any(name in path.as_posix() for name in names)
+    ]
     if not found:
-        fail(f"echelon examples: no file has {' or '.join(map(repr, names or []))} in its path (see echelon examples)")
+        fail(
+            f"echelon examples: no file has {' or '.join(map(repr, names or []))} in its path (see"
+            " echelon examples)"
+        )
     if out is None:
         rows = [(path.as_posix(), _first_sentence(shipped() / path)) for path in found]
         if as_json:
@@ -59,7 +67,11 @@ def examples(
     # Files name others by relative paths, so these are copied, too.
     needed = dict.fromkeys(found)
     if any(path.parts[0] == "topologies" for path in found):
-        shared = [path for path in _files() if path.parts[0] == "topologies" and path.parts[1] != "scenarios"]
+        shared = [
+            path
+            for path in _files()
+            if path.parts[0] == "topologies" and path.parts[1] != "scenarios"
+        ]
         needed |= dict.fromkeys(shared)
     _copy({path: out / path for path in needed})
     if as_json:
@@ -69,7 +81,9 @@ def examples(
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(help="The directory; it is made.", metavar="DIRECTORY")] = Path(),
+    directory: Annotated[
+        Path, typer.Argument(help="The directory; it is made.", metavar="DIRECTORY")
+    ] = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Write a scenario, a fabric and two jobs with comments, to be changed.
@@ -84,7 +98,9 @@ def init(
     for path in sorted(files):
         typer.echo(f"{directory / path.name}: {_first_sentence(shipped() / path)}")
     scenario = directory / "scenario.yaml"
-    typer.echo(f"\nNext: echelon check {scenario}\n      echelon run {scenario} -o {directory / 'results'}")
+    typer.echo(
+        f"\nNext: echelon check {scenario}\n      echelon run {scenario} -o {directory / 'results'}"
+    )
 
 
 def _copy(copies: dict[Path, Path]) -> None:
@@ -97,7 +113,9 @@ def _copy(copies: dict[Path, Path]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((shipped() / path).read_bytes())
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror} (name a directory that can be written to)", FAILED)
+        fail(
+            f"{error.filename}: {error.strerror} (name a directory that can be written to)", FAILED
+        )
 
 
 def _files() -> Iterator[Path]:
@@ -105,7 +123,9 @@ def _files() -> Iterator[Path]:
     for folder in _FOLDERS:
         for path in sorted((shipped() / folder).rglob("*")):
             relative = path.relative_to(shipped())
-            if path.suffix in _SUFFIXES and not {"build", "__pycache__"}.intersection(relative.parts):
+            if path.suffix in _SUFFIXES and not {"build", "__pycache__"}.intersection(
+                relative.parts
+            ):
                 yield relative
 
 
@@ -141,53 +161,67 @@ _RATES = {**_RATE, "nic_rate": "1 Gbit/s"}
 SHAPES = {
     "one-tor": Shape("{servers} servers at one top-of-rack switch.", {"servers": 4, **_RATE}),
     "thesis-a": Shape(
-        "Salamy's configuration A (SM thesis, MIT 2022, Fig. 3-1a): a ring of s0 to s3 and cross traffic from s0. The "
-        "bottleneck, the outbound queue of the NIC of s0, is the switch nic0; before it, s0 has a link four times as "
-        "fast.",
+        "Salamy's configuration A (SM thesis, MIT 2022, Fig. 3-1a): a ring of s0 to s3 and cross"
+        " traffic from s0. The bottleneck, the outbound queue of the NIC of s0, is the switch nic0;"
+        " before it, s0 has a link four times as fast.",
         _THESIS,
     ),
     "thesis-b": Shape(
-        "Salamy's configuration B (SM thesis, MIT 2022, Fig. 3-1b): a ring of s0, s1 and s3, cross traffic from s2 to "
-        "s0; the bottleneck is the switch's port to s0.",
+        "Salamy's configuration B (SM thesis, MIT 2022, Fig. 3-1b): a ring of s0, s1 and s3, cross"
+        " traffic from s2 to s0; the bottleneck is the switch's port to s0.",
         _THESIS,
     ),
     "dumbbell": Shape(
-        "{pairs} pairs of hosts, a1-b1, a2-b2..., on either side of one link, the bottleneck.", {"pairs": 2, **_RATES}
+        "{pairs} pairs of hosts, a1-b1, a2-b2..., on either side of one link, the bottleneck.",
+        {"pairs": 2, **_RATES},
     ),
     "line": Shape(
-        "A host at each of {switches} switches in a line; the links between switches are the bottlenecks.",
+        "A host at each of {switches} switches in a line; the links between switches are the"
+        " bottlenecks.",
         {"switches": 3, **_RATES},
     ),
     "leaf-spine": Shape(
-        "{leaves} leaves with {hosts_per_leaf} hosts each and {spines} spines; the uplinks are oversubscribed "
-        "{oversubscription} to 1.",
+        "{leaves} leaves with {hosts_per_leaf} hosts each and {spines} spines; the uplinks are"
+        " oversubscribed {oversubscription} to 1.",
         {"leaves": 4, "spines": 2, "hosts_per_leaf": 4, "oversubscription": "1", **_RATE},
     ),
     "fat-tree": Shape(
-        "The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008).",
+        "The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM"
+        " 2008).",
         {"k": 4, **_RATE},
     ),
     "clos": Shape(
-        "{pods} pods of {leaves} leaves, with {hosts_per_leaf} hosts each, and {spines} spines; {spines} cores above "
-        "each spine of a pod; the uplinks of leaves are oversubscribed {oversubscription} to 1.",
-        {"pods": 2, "leaves": 2, "spines": 2, "hosts_per_leaf": 4, "oversubscription": "1", **_RATE},
+        "{pods} pods of {leaves} leaves, with {hosts_per_leaf} hosts each, and {spines} spines;"
+        " {spines} cores above each spine of a pod; the uplinks of leaves are oversubscribed"
+        " {oversubscription} to 1.",
+        {
+            "pods": 2,
+            "leaves": 2,
+            "spines": 2,
+            "hosts_per_leaf": 4,
+            "oversubscription": "1",
+            **_RATE,
+        },
     ),
     "dragonfly": Shape(
-        "A dragonfly (Kim et al., ISCA '08): {groups} groups of {switches} switches, {hosts_per_switch} hosts at each.",
+        "A dragonfly (Kim et al., ISCA '08): {groups} groups of {switches} switches,"
+        " {hosts_per_switch} hosts at each.",
         {"groups": 5, "switches": 4, "hosts_per_switch": 2, **_RATE},
     ),
     "torus": Shape(
-        "A torus of {sides} switches, each linked to both neighbours of a dimension and to {hosts_per_switch} hosts.",
+        "A torus of {sides} switches, each linked to both neighbours of a dimension and to"
+        " {hosts_per_switch} hosts.",
         {"sides": "4x4", "hosts_per_switch": 1, **_RATE},
     ),
     "rail-optimised": Shape(
-        "{servers} servers with {rails} NICs each, at {rails} rails, and {spines} spines; n2r1 is the NIC of server 2 "
-        "at rail 1, a host of its own. The uplinks are oversubscribed {oversubscription} to 1.",
+        "{servers} servers with {rails} NICs each, at {rails} rails, and {spines} spines; n2r1 is"
+        " the NIC of server 2 at rail 1, a host of its own. The uplinks are oversubscribed"
+        " {oversubscription} to 1.",
         {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
     ),
     "multi-rail": Shape(
-        "{servers} servers with a link to each of {rails} rails, and {spines} spines. The uplinks are oversubscribed "
-        "{oversubscription} to 1.",
+        "{servers} servers with a link to each of {rails} rails, and {spines} spines. The uplinks"
+        " are oversubscribed {oversubscription} to 1.",
         {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
     ),
 }
@@ -199,70 +233,111 @@ def fabric(
     servers: Annotated[int | None, typer.Option(help="How many servers. Default: 4.")] = None,
     pairs: Annotated[int | None, typer.Option(help="Number of pairs of hosts. Default: 2.")] = None,
     switches: Annotated[
-        int | None, typer.Option(help="How many switches, of a dragonfly in each group. Default: 3, there 4.")
+        int | None,
+        typer.Option(help="How many switches, of a dragonfly in each group. Default: 3, there 4."),
     ] = None,
-    pods: Annotated[int | None, typer.Option(help="How many pods of a Clos network. Default: 2.")] = None,
+    pods: Annotated[
+        int | None, typer.Option(help="How many pods of a Clos network. Default: 2.")
+    ] = None,
     leaves: Annotated[
-        int | None, typer.Option(help="How many leaves, of a Clos network in each pod. Default: 4, there 2.")
+        int | None,
+        typer.Option(help="How many leaves, of a Clos network in each pod. Default: 4, there 2."),
     ] = None,
     spines: Annotated[int | None, typer.Option(help="How many spines. Default: 2.")] = None,
-    hosts_per_leaf: Annotated[int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")] = None,
-    hosts_per_switch: Annotated[
-        int | None, typer.Option(help="Number of hosts at each switch of a dragonfly (default: 2) or torus (1).")
+    hosts_per_leaf: Annotated[
+        int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")
     ] = None,
-    groups: Annotated[int | None, typer.Option(help="How many groups of a dragonfly. Default: 5.")] = None,
+    hosts_per_switch: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of hosts at each switch of a dragonfly (default: 2) or torus (1)."
+        ),
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(help="How many groups of a dragonfly. Default: 5.")
+    ] = None,
     sides: Annotated[
-        str | None, typer.Option(help="The sides of a torus, in switches: 4x4, or 4x4x2. Default: 4x4.", metavar="AxB")
+        str | None,
+        typer.Option(
+            help="The sides of a torus, in switches: 4x4, or 4x4x2. Default: 4x4.", metavar="AxB"
+        ),
     ] = None,
     hosts: Annotated[
         int | None,
         typer.Option(
-            help="How many hosts in all, instead of the number of leaves, pods, groups, rails or sides.", min=2
+            help=(
+                "How many hosts in all, instead of the number of leaves, pods, groups, rails or"
+                " sides."
+            ),
+            min=2,
         ),
     ] = None,
     k: Annotated[
-        int | None, typer.Option("--k", help="Number of ports of a switch of a fat tree, which is even. Default: 4.")
+        int | None,
+        typer.Option(
+            "--k", help="Number of ports of a switch of a fat tree, which is even. Default: 4."
+        ),
     ] = None,
     rails: Annotated[
-        int | None, typer.Option(help="Number of rails, each with one NIC of every server. Default: 4.")
+        int | None,
+        typer.Option(help="Number of rails, each with one NIC of every server. Default: 4."),
     ] = None,
     oversubscription: Annotated[
         str | None,
         typer.Option(
-            help="Rate at which the hosts of a switch can send, divided by the rate of its uplinks. Default: 1.",
+            help=(
+                "Rate at which the hosts of a switch can send, divided by the rate of its uplinks."
+                " Default: 1."
+            ),
             metavar="RATIO",
         ),
     ] = None,
     rate: Annotated[
         str | None,
         typer.Option(
-            help="Rate of the links of hosts; of a dumbbell or line, between switches; of a fat tree, of every link. "
-            "Default: 10 Mbit/s, of the thesis 250 Mbit/s.",
+            help=(
+                "Rate of the links of hosts; of a dumbbell or line, between switches; of a fat"
+                " tree, of every link. "
+                "Default: 10 Mbit/s, of the thesis 250 Mbit/s."
+            ),
             metavar="RATE",
         ),
     ] = None,
     nic_rate: Annotated[
         str | None,
-        typer.Option(help="Rate of the links of hosts of a dumbbell or line. Default: 1 Gbit/s.", metavar="RATE"),
+        typer.Option(
+            help="Rate of the links of hosts of a dumbbell or line. Default: 1 Gbit/s.",
+            metavar="RATE",
+        ),
     ] = None,
-    delay: Annotated[str, typer.Option(help="Propagation delay of every link.", metavar="TIME")] = "1 us",
+    delay: Annotated[
+        str, typer.Option(help="Propagation delay of every link.", metavar="TIME")
+    ] = "1 us",
     draw: Annotated[
-        Path | None, typer.Option(help="Draw the fabric into this file, PNG, SVG or PDF.", metavar="PICTURE")
+        Path | None,
+        typer.Option(help="Draw the fabric into this file, PNG, SVG or PDF.", metavar="PICTURE"),
     ] = None,
     out: OutFile = None,
 ) -> None:
     """Write a fabric file of a well-known shape: leaf-spine, fat-tree and others.
 
-    A shape has the options for what it consists of; an option of another shape is a mistake. thesis-a and thesis-b are
-    the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank, as
-    a host of its own; in a multi-rail fabric, servers are hosts of several links.
+    A shape has the options for what it consists of; an option of another shape is a mistake.
+    thesis-a and thesis-b are the configurations of Salamy (2022); a rail-optimised fabric has each
+    NIC of a server at the switch of its rank, as a host of its own; in a multi-rail fabric, servers
+    are hosts of several links.
 
     Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
     """
     from echelon.model.fabric.load import fabric_text
 
-    own = {name: value for name, value in context.params.items() if name not in ("shape", "delay", "out", "draw")}
-    spec, about = _shaped(shape, {name: value for name, value in own.items() if value is not None}, delay)
+    own = {
+        name: value
+        for name, value in context.params.items()
+        if name not in ("shape", "delay", "out", "draw")
+    }
+    spec, about = _shaped(
+        shape, {name: value for name, value in own.items() if value is not None}, delay
+    )
     write_text(fabric_text(spec, about), out)
     if draw is not None:
         from echelon.model.fabric.load import build_fabric
@@ -320,15 +395,22 @@ _COUNTED = {
     "rail-optimised": ("servers", "rails"),
     "multi-rail": ("servers",),
 }
-"""The options whose product is the number of hosts (of a dumbbell, half of it): the first follows from --hosts."""
+"""The options whose product is the number of hosts (of a dumbbell, half of it): the first follows
+from --hosts.
+"""
 
 
-def _sized(name: str, options: Mapping[str, Any], given: Mapping[str, object], hosts: int) -> dict[str, object]:
+def _sized(
+    name: str, options: Mapping[str, Any], given: Mapping[str, object], hosts: int
+) -> dict[str, object]:
     """Return the option that gives the shape so many hosts."""
     if name == "fat-tree":
         sizes = {k**3 // 4: k for k in range(2, 66, 2)}
         if hosts not in sizes or "k" in given:
-            fail(f"--hosts: a fat tree has {', '.join(map(str, [*sizes][:8]))}... hosts (give one of them, or --k)")
+            fail(
+                f"--hosts: a fat tree has {', '.join(map(str, [*sizes][:8]))}... hosts (give one of"
+                " them, or --k)"
+            )
         return {"k": sizes[hosts]}
     if name not in _COUNTED:
         fail(f"--hosts: fabric {name} has four hosts (leave it out)")
@@ -338,14 +420,25 @@ def _sized(name: str, options: Mapping[str, Any], given: Mapping[str, object], h
     each = prod(int(options[option]) for option in others) * (2 if name == "dumbbell" else 1)
     count, rest = divmod(hosts, each)
     if count < 2 and name != "torus" and others and others[-1] not in given:
-        # One leaf, pod, group or server alone has nothing to share: fewer hosts at each make it two at least.
+        # One leaf, pod, group or server alone has nothing to share: fewer hosts at each make it two
+        # at least.
         places = each // int(options[others[-1]])
-        fewer = next((number for number in range(hosts // places // 2, 0, -1) if hosts % (number * places) == 0), 0)
+        fewer = next(
+            (
+                number
+                for number in range(hosts // places // 2, 0, -1)
+                if hosts % (number * places) == 0
+            ),
+            0,
+        )
         if fewer:
             return {first: hosts // (fewer * places), others[-1]: fewer}
     if rest:
         settings = " and ".join(_written(option) for option in others)
-        fail(f"--hosts: {hosts} is not a multiple of {each} (give {(count + 1) * each}, or change {settings})")
+        fail(
+            f"--hosts: {hosts} is not a multiple of {each} (give {(count + 1) * each}, or change"
+            f" {settings})"
+        )
     if name == "torus":
         side = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
         return {"sides": f"{side}x{count // side}"}
@@ -384,7 +477,9 @@ class CheckedFile:
 
 
 GROUP = "echelon.files"
-"""The entry-point group of the functions that load files of plug-ins, by the key or the name of the kind."""
+"""The entry-point group of the functions that load files of plug-ins, by the key or the name of the
+kind.
+"""
 
 KINDS = {
     "job": "echelon.model.jobs:load_job",
@@ -396,8 +491,9 @@ KINDS = {
     "results": "",
     "rows": "",
 }
-"""The kinds of files, by a key that all files of a kind have, and the functions that load them; nothing: a plug-in has
-it. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name a fabric."""
+"""The kinds of files, by a key that all files of a kind have, and the functions that load them;
+nothing: a plug-in has it. A file of a kind may also have the keys of the kinds before it: scenarios
+and configurations name a fabric."""
 
 TABLES = ("start_us", "started_s")
 """The kinds of tables with commas, by a column."""
@@ -416,8 +512,11 @@ def check(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Files of jobs, fabrics, scenarios, sweeps, services and tokens; results; schedules, sizes and traces "
-            "of traffic.",
+            help=(
+                "Files of jobs, fabrics, scenarios, sweeps, services and tokens; results;"
+                " schedules, sizes and traces "
+                "of traffic."
+            ),
             metavar="FILE",
         ),
     ],
@@ -459,7 +558,9 @@ def _checked(file: Path) -> CheckedFile:
         notes = tuple(_notes(kind, file, loaded))
         return CheckedFile(file, True, f"{_NAMES.get(kind, kind)} {names}".rstrip(), notes=notes)
     except DocumentError as error:
-        return CheckedFile(file, False, None, tuple(str(mistake) for mistake in (error, *error.others)))
+        return CheckedFile(
+            file, False, None, tuple(str(mistake) for mistake in (error, *error.others))
+        )
 
 
 def _notes(kind: str, file: Path, loaded: Any) -> Iterator[str]:
@@ -476,7 +577,10 @@ def _notes(kind: str, file: Path, loaded: Any) -> Iterator[str]:
 
 
 def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
-    """Return the function that loads a file of a kind. Raise `DocumentError` if its plug-in is missing."""
+    """Return the function that loads a file of a kind.
+
+    Raise `DocumentError` if its plug-in is missing.
+    """
     from importlib.metadata import entry_points
 
     from echelon.model.documents import DocumentError
@@ -489,7 +593,9 @@ def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
 
 
 def _kind_of(file: Path) -> str:
-    """Return the kind of a file: of JSON and YAML by its keys, of other text by its first line that is no comment."""
+    """Return the kind of a file: of JSON and YAML by its keys, of other text by its first line that
+    is no comment.
+    """
     from echelon.model.documents import DocumentError, read_document
 
     if file.suffix in (".csv", ".txt"):
@@ -499,15 +605,21 @@ def _kind_of(file: Path) -> str:
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
-            raise DocumentError(str(file), "", f"{error.strerror or error} (check the path)") from None
+            raise DocumentError(
+                str(file), "", f"{error.strerror or error} (check the path)"
+            ) from None
         except (ValueError, RecursionError):
-            raise DocumentError(str(file), "", "is not JSON (correct it, or write it anew)") from None
+            raise DocumentError(
+                str(file), "", "is not JSON (correct it, or write it anew)"
+            ) from None
     else:
         data = read_document(file)
     for kind in reversed(KINDS):
         if isinstance(data, dict) and kind in data:
             return kind
-    raise DocumentError(str(file), "", f"is neither {' nor '.join(KINDS)} (it has none of these keys)")
+    raise DocumentError(
+        str(file), "", f"is neither {' nor '.join(KINDS)} (it has none of these keys)"
+    )
 
 
 def _kind_of_text(file: Path) -> str:
@@ -518,12 +630,15 @@ def _kind_of_text(file: Path) -> str:
     except OSError as error:
         raise DocumentError(str(file), "", f"{error.strerror or error} (check the path)") from None
     except UnicodeDecodeError as error:
-        raise DocumentError(str(file), "", f"byte {error.start} is not UTF-8 text (save it as UTF-8)") from None
+        raise DocumentError(
+            str(file), "", f"byte {error.start} is not UTF-8 text (save it as UTF-8)"
+        ) from None
     rows = [line for line in lines if line.strip() and not line.startswith("#")]
     if file.suffix == ".csv":
         columns = rows[0].split(",") if rows else []
         return next((kind for kind in reversed(TABLES) if kind in columns), "start_us")
-    # A trace begins with the numbers of ports and coflows; a coflow has at least six words, a point of sizes two.
+    # A trace begins with the numbers of ports and coflows; a coflow has at least six words, a point
+    # of sizes two.
     return "sizes" if all(len(row.partition("#")[0].split()) == 2 for row in rows) else "coflows"
 
 
@@ -534,7 +649,9 @@ def show(
     file: Annotated[Path, typer.Argument(help="The job file.", metavar="JOB")],
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", "-o", help="Draw one iteration into this file, PNG or SVG; may be repeated."),
+        typer.Option(
+            "--out", "-o", help="Draw one iteration into this file, PNG or SVG; may be repeated."
+        ),
     ] = None,
     as_json: tables.AsJson = False,
 ) -> None:

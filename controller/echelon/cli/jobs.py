@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from echelon.controller.service.api.plan import ClassesResource
     from echelon.controller.service.api.story import StoryResource
 
-app = typer.Typer(help="Jobs: new, submit, list, show, env, remove.", cls=GroupWithDoors, no_args_is_help=True)
+app = typer.Typer(
+    help="Jobs: new, submit, list, show, env, remove.", cls=GroupWithDoors, no_args_is_help=True
+)
 
-Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME", autocompletion=completion.jobs)]
+Name = Annotated[
+    str, typer.Argument(help="The job.", metavar="NAME", autocompletion=completion.jobs)
+]
 
 NOT_FOUND = 404
 REFUSALS = frozenset({409, 413, 422})
@@ -54,13 +58,25 @@ _ECHELONFLOWS = (
     Column("EchelonFlow", lambda of: of.name),
     Column("flows", right=True),
     Column("last offset", lambda of: figures.duration(max(of.offsets_s, default=None)), right=True),
-    Column("observed", lambda of: figures.duration(max(of.observed_distances_s or (), default=None)), right=True),
-    Column("tardiness", lambda of: figures.measured(of.tardiness_s[-1]) if of.tardiness_s else None, right=True),
+    Column(
+        "observed",
+        lambda of: figures.duration(max(of.observed_distances_s or (), default=None)),
+        right=True,
+    ),
+    Column(
+        "tardiness",
+        lambda of: figures.measured(of.tardiness_s[-1]) if of.tardiness_s else None,
+        right=True,
+    ),
     Column("latest", lambda of: figures.sparkline(of.tardiness_s, _SPARKS), wraps=True),
 )
 _MEASUREMENTS = (
     Column("host"),
-    Column("iteration", lambda of: figures.duration(next(reversed(of.iteration_times_s), None)), right=True),
+    Column(
+        "iteration",
+        lambda of: figures.duration(next(reversed(of.iteration_times_s), None)),
+        right=True,
+    ),
     Column("sent", lambda of: figures.size(sum(of.sent_bytes.values())), right=True),
     Column("sent again", lambda of: figures.size(of.retransmitted_bytes), right=True),
     Column("stalled", lambda of: figures.duration(of.stalled_s), right=True),
@@ -87,24 +103,33 @@ def submit(
     client: Client,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Job files; a file may hold several jobs, with --- between them.", metavar="FILE"),
+        typer.Argument(
+            help="Job files; a file may hold several jobs, with --- between them.", metavar="FILE"
+        ),
     ] = None,
     more: Annotated[
         list[Path] | None,
         typer.Option("--file", "-f", help="The same as FILE; - is standard input.", metavar="FILE"),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace another job of the same name.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until every reachable switch has the plan with the job.")
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace another job of the same name.")
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)] = 60.0,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait until every reachable switch has the plan with the job."),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)
+    ] = 60.0,
     dry_run: dryruns.DryRun = False,
     as_json: tables.AsJson = False,
 ) -> None:
     """Register jobs; each is on disk when the command says so.
 
-    Nothing is sent if a document is faulty. A job that the service refuses does not keep the others; the status then is
-    2. Submitting the same job again changes nothing. With --wait, status 1 means that a job was not installed.
+    Nothing is sent if a document is faulty. A job that the service refuses does not keep the
+    others; the status then is
+    2. Submitting the same job again changes nothing. With --wait, status 1 means that a job was not
+       installed.
 
     Example: echelon job submit job.yaml --wait
     """
@@ -138,8 +163,12 @@ def list_jobs(
         Literal["accepted", "planned", "installed", "unplanned"] | None,
         typer.Option(help="List only jobs in this state."),
     ] = None,
-    worker: Annotated[str | None, typer.Option(help="List only jobs with this host.", metavar="HOST")] = None,
-    limit: Annotated[int | None, typer.Option(help="List so many at most. Default: all.", min=1)] = None,
+    worker: Annotated[
+        str | None, typer.Option(help="List only jobs with this host.", metavar="HOST")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="List so many at most. Default: all.", min=1)
+    ] = None,
 ) -> Answer:
     """List jobs by name, with what switches saw of their latest iteration.
 
@@ -147,7 +176,9 @@ def list_jobs(
     """
 
     def show(found: Sequence[JobSummary]) -> None:
-        problems = {job.name: why for job in found if (why := job.problem or _waits(job.waiting_for))}
+        problems = {
+            job.name: why for job in found if (why := job.problem or _waits(job.waiting_for))
+        }
         tables.show_all(_JOBS, found, "no jobs (echelon job submit FILE)", problems)
 
     return client.jobs(state, worker, limit), show
@@ -156,7 +187,9 @@ def list_jobs(
 def _waits(switches: Sequence[str]) -> str:
     """Return what a planned job waits for; empty: for nothing."""
     more = f" and {len(switches) - _NAMED} more" if len(switches) > _NAMED else ""
-    return f"not on {', '.join(switches[:_NAMED])}{more} yet (echelon switch list)" if switches else ""
+    return (
+        f"not on {', '.join(switches[:_NAMED])}{more} yet (echelon switch list)" if switches else ""
+    )
 
 
 @app.command()
@@ -167,7 +200,9 @@ def show(
     flows: Annotated[
         bool, typer.Option("--flows", help="Also show the numbers that senders write into packets.")
     ] = False,
-    story: Annotated[bool, typer.Option("--story", help="Show what happened to the job lately, instead.")] = False,
+    story: Annotated[
+        bool, typer.Option("--story", help="Show what happened to the job lately, instead.")
+    ] = False,
 ) -> Answer:
     """Show one job: its state, its iterations, its EchelonFlows.
 
@@ -183,8 +218,8 @@ def show(
 def env(client: Client, name: Name) -> Answer:
     """Print what to export so that NCCL marks the packets of a job as the plan says.
 
-    The classes are those of the plan in force. Where switches recognise the job's packets, nothing of it is needed.
-    Status 1 means that the policy gives the job's flows no class that lasts.
+    The classes are those of the plan in force. Where switches recognise the job's packets, nothing
+    of it is needed. Status 1 means that the policy gives the job's flows no class that lasts.
 
     Example: echelon job env bert
     """
@@ -192,12 +227,14 @@ def env(client: Client, name: Name) -> Answer:
 
 
 def _show_environment(found: ClassesResource) -> None:
-    lasting = {(one.queue, one.dscp, one.traffic_class) for one in found.classes if one.queue is not None}
+    lasting = {
+        (one.queue, one.dscp, one.traffic_class) for one in found.classes if one.queue is not None
+    }
     if not lasting:
         fail(
-            f"policy {found.policy} ranks the flows of job '{found.job}' packet by packet, and NCCL marks all packets "
-            "of a communicator alike (let switches recognise its queue pairs, or take a policy with classes: "
-            "echelon policy set crux)",
+            f"policy {found.policy} ranks the flows of job '{found.job}' packet by packet, and NCCL"
+            " marks all packets of a communicator alike (let switches recognise its queue pairs,"
+            " or take a policy with classes: echelon policy set crux)",
             FAILED,
         )
     if len(lasting) == 1 and all(one.queue is not None for one in found.classes):
@@ -206,9 +243,16 @@ def _show_environment(found: ClassesResource) -> None:
         typer.echo(f"export NCCL_IB_TC={byte}")
         typer.echo(f"export NCCL_IB_SL={queue}")
         return
-    typer.echo(f"# job {found.job}, policy {found.policy}: set ncclConfig_t.trafficClass of each communicator")
+    typer.echo(
+        f"# job {found.job}, policy {found.policy}: set ncclConfig_t.trafficClass of each"
+        " communicator"
+    )
     for one in found.classes:
-        said = "ranked packet by packet" if one.queue is None else f"trafficClass = {one.traffic_class}"
+        said = (
+            "ranked packet by packet"
+            if one.queue is None
+            else f"trafficClass = {one.traffic_class}"
+        )
         typer.echo(f"# {one.echelonflow}: {said}")
     typer.echo("unset NCCL_IB_TC")
 
@@ -217,7 +261,9 @@ def _show_environment(found: ClassesResource) -> None:
 @on_service
 def remove(
     client: Client,
-    names: Annotated[list[str], typer.Argument(help="The jobs.", metavar="NAME", autocompletion=completion.jobs)],
+    names: Annotated[
+        list[str], typer.Argument(help="The jobs.", metavar="NAME", autocompletion=completion.jobs)
+    ],
     dry_run: dryruns.DryRun = False,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -228,7 +274,9 @@ def remove(
     from echelon.controller.client import ClientError
 
     if dry_run:
-        rehearsals = {f"without job '{name}' alone:": client.rehearse_removal(name) for name in names}
+        rehearsals = {
+            f"without job '{name}' alone:": client.rehearse_removal(name) for name in names
+        }
         dryruns.show_all(rehearsals, as_json)
         return
     removed = []
@@ -255,12 +303,16 @@ def distances(
     client: Client,
     name: Name,
     echelonflow: Annotated[
-        str, typer.Argument(help="Name of the EchelonFlow, from 'echelon job show'.", metavar="ECHELONFLOW")
+        str,
+        typer.Argument(
+            help="Name of the EchelonFlow, from 'echelon job show'.", metavar="ECHELONFLOW"
+        ),
     ],
     offsets: Annotated[
         list[str],
         typer.Argument(
-            help="Ideal finish time of each flow after the first's, ascending: '0 s' '12 ms'.", metavar="OFFSET"
+            help="Ideal finish time of each flow after the first's, ascending: '0 s' '12 ms'.",
+            metavar="OFFSET",
         ),
     ],
 ) -> Answer:
@@ -286,12 +338,16 @@ def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
             name = parse_document(JobSpec, data, source).job
             first = sources.setdefault(name, source)
             if first != source:
-                raise DocumentError(source, "job", f"'{name}' is also in {first} (give each job its own name)")
+                raise DocumentError(
+                    source, "job", f"'{name}' is also in {first} (give each job its own name)"
+                )
             specs[source] = data
     return specs
 
 
-def _register(client: Client, source: str, spec: dict[str, Any], replace: bool) -> JobResource | None:
+def _register(
+    client: Client, source: str, spec: dict[str, Any], replace: bool
+) -> JobResource | None:
     """Return the job, or say why the service refuses it, and return None."""
     from echelon.controller.client import ClientError
 
@@ -302,27 +358,38 @@ def _register(client: Client, source: str, spec: dict[str, Any], replace: bool) 
             raise
         reason = str(error)
         if error.code == "name-taken":
-            reason = f"there is another job '{spec['job']}' (take another name, or replace it with --replace)"
+            reason = (
+                f"there is another job '{spec['job']}' (take another name, or replace it with"
+                " --replace)"
+            )
         typer.echo(f"{source}: {reason}", err=True)
         return None
     return job
 
 
-def _rehearse(client: Client, specs: Mapping[str, dict[str, Any]], replace: bool, as_json: bool) -> None:
+def _rehearse(
+    client: Client, specs: Mapping[str, dict[str, Any]], replace: bool, as_json: bool
+) -> None:
     rehearsals = {
-        f"job '{spec['job']}' by itself:": client.rehearse_job(spec, replace=replace) for spec in specs.values()
+        f"job '{spec['job']}' by itself:": client.rehearse_job(spec, replace=replace)
+        for spec in specs.values()
     }
     dryruns.show_all(rehearsals, as_json)
 
 
 def _waited_for(client: Client, jobs: Sequence[JobResource], deadline: float) -> list[JobResource]:
-    """Wait until each job is installed or cannot be, or until the time is over, and return the jobs."""
+    """Wait until each job is installed or cannot be, or until the time is over, and return the
+    jobs.
+    """
     out = []
     with ShownProgress() as progress:
         progress.stage("waiting", len(jobs), "jobs")
         for job in jobs:
             progress.doing(f"waiting until job '{job.name}' is on the switches")
-            while job.state not in ("installed", "unplanned") and (left := deadline - time.monotonic()) > 0:
+            while (
+                job.state not in ("installed", "unplanned")
+                and (left := deadline - time.monotonic()) > 0
+            ):
                 job = client.job(job.name, wait_s=min(left, _POLL_S))
             out.append(job)
             progress.done()
@@ -369,7 +436,10 @@ def _facts(job: JobResource) -> list[tuple[str, str]]:
     now, times = time.time(), job.iteration_times_s
     iterations = "none seen"
     if times:
-        iterations = f"{figures.sparkline(times, _SPARKS)}  latest {figures.duration(times[-1])} of {len(times)}"
+        iterations = (
+            f"{figures.sparkline(times, _SPARKS)}  latest {figures.duration(times[-1])} of"
+            f" {len(times)}"
+        )
     took = ""
     if (of := job.timings) is not None:
         parts = {
@@ -379,7 +449,9 @@ def _facts(job: JobResource) -> list[tuple[str, str]]:
             "encoding": of.encoding_s,
             "switches": of.rpc_s,
         }
-        each = ", ".join(f"{name} {figures.duration(seconds, 3)}" for name, seconds in parts.items())
+        each = ", ".join(
+            f"{name} {figures.duration(seconds, 3)}" for name, seconds in parts.items()
+        )
         took = f"{figures.duration(of.total_s)} ({each})"
     return [
         ("job", job.name),
@@ -387,7 +459,10 @@ def _facts(job: JobResource) -> list[tuple[str, str]]:
         ("problem", job.problem or ""),
         ("number", str(job.number)),
         ("accepted", f"{figures.age(now - job.accepted_at)} ago"),
-        ("installed", "not yet" if job.installed_at is None else f"{figures.age(now - job.installed_at)} ago"),
+        (
+            "installed",
+            "not yet" if job.installed_at is None else f"{figures.age(now - job.installed_at)} ago",
+        ),
         ("that took", took),
         ("workers", ", ".join(job.workers)),
         ("flows", str(job.flow_count)),
@@ -402,8 +477,12 @@ def _show_sizes(job: JobResource) -> None:
 
     for size in job.sizes:
         if abs(size.measured_bytes - size.profiled_bytes) > SIZE_TOLERANCE * size.profiled_bytes:
-            plans = "its file says" if size.used_bytes == size.profiled_bytes else "plans go by what it sends, not by"
+            plans = (
+                "its file says"
+                if size.used_bytes == size.profiled_bytes
+                else "plans go by what it sends, not by"
+            )
             typer.echo(
-                f"{size.src} sends {figures.size(size.measured_bytes)} to {size.dst} in an iteration; "
-                f"{plans} {figures.size(size.profiled_bytes)}"
+                f"{size.src} sends {figures.size(size.measured_bytes)} to {size.dst} in an"
+                f" iteration; {plans} {figures.size(size.profiled_bytes)}"
             )

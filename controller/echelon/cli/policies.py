@@ -20,5 +20,10 @@ def policies(as_json: AsJson = False) -> None:
     if as_json:
         show_json({"policies": found})
         return
-    columns = [Column("policy"), Column("what it does", wraps=True), Column("needs", wraps=True), Column("source")]
+    columns = [
+        Column("policy"),
+        Column("what it does", wraps=True),
+        Column("needs", wraps=True),
+        Column("source"),
+    ]
     show(columns, [[one.name, one.about, one.needs or "-", one.source or "-"] for one in found], "")

@@ -1,4 +1,6 @@
-"""The progress of a command on standard error: a bar on a terminal, elsewhere a line every ten seconds."""
+"""The progress of a command on standard error: a bar on a terminal, elsewhere a line every ten
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleRenderable, RenderableType
 
 EVERY = "ECHELON_PROGRESS_S"
-"""The environment variable with another time than ten seconds between two lines. 0: there is a line for each change,
-at once; inf: there are none."""
+"""The environment variable with another time than ten seconds between two lines. 0: there is a line
+for each change, at once; inf: there are none."""
 _SHOWN_AFTER_S = 1.0
 """The time after which a command shows its progress on a terminal."""
 _FRAME_S = 0.25
@@ -28,8 +30,8 @@ _BAR_LINES = 4
 class ShownProgress(Account):
     """A progress that is shown while its context is entered, from the first stage on.
 
-    The context may be entered again, for example after a question; the clock goes on. `if_long` is as for `Account`;
-    `computes`: the command has work for this process at any time.
+    The context may be entered again, for example after a question; the clock goes on. `if_long` is
+    as for `Account`; `computes`: the command has work for this process at any time.
     """
 
     def __init__(self, if_long: str | None = None, *, computes: bool = False) -> None:

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from echelon.controller.service.api.plan import ChoiceResource, PlanResource, RankingResource
     from echelon.controller.service.api.policy import PolicyResource
     from echelon.controller.service.api.status import EventResource, StatusResource
-    from echelon.controller.service.api.switches import EntryResource, IntentResource, SwitchDifference, SwitchResource
+    from echelon.controller.service.api.switches import (
+        EntryResource,
+        IntentResource,
+        SwitchDifference,
+        SwitchResource,
+    )
 
 switch = typer.Typer(help="Switches: list, show, take.", no_args_is_help=True)
 plan = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
@@ -44,7 +49,7 @@ def _ago(at: float | None) -> str:
     return "never" if at is None else f"{figures.age(time.time() - at)} ago"
 
 
-# --- switches --------------------------------------------------------------------------------------------------------
+# -- switches --------------------------------------------------------------------------------------
 
 SWITCHES = (
     Column("switch", lambda of: of.name, wraps=True),
@@ -65,8 +70,16 @@ _ENTRIES = (
 )
 _QUEUES = (
     *(Column(title, right=True) for title in ("port", "queue", "level", "weight")),
-    Column("at least", lambda of: figures.rate(of.min_rate_bps) if of.min_rate_bps else None, right=True),
-    Column("at most", lambda of: None if of.max_rate_bps is None else figures.rate(of.max_rate_bps), right=True),
+    Column(
+        "at least",
+        lambda of: figures.rate(of.min_rate_bps) if of.min_rate_bps else None,
+        right=True,
+    ),
+    Column(
+        "at most",
+        lambda of: None if of.max_rate_bps is None else figures.rate(of.max_rate_bps),
+        right=True,
+    ),
 )
 
 
@@ -79,7 +92,9 @@ def list_switches(client: Client) -> Answer:
     """
 
     def show(found: Sequence[SwitchResource]) -> None:
-        problems = {one.name: figures.problem(one.name, one.problem) for one in found if one.problem}
+        problems = {
+            one.name: figures.problem(one.name, one.problem) for one in found if one.problem
+        }
         tables.show_all(SWITCHES, found, "no switches", problems)
 
     return client.switches(), show
@@ -89,22 +104,31 @@ def list_switches(client: Client) -> Answer:
 @answers
 def take_switch(
     client: Client,
-    name: Annotated[str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)],
+    name: Annotated[
+        str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)
+    ],
 ) -> Answer:
     """Take a switch back from another controller. Stop that one first, or it takes the switch again.
 
     Example: echelon switch take leaf1
     """
-    return client.take_switch(name), lambda _: typer.echo(f"the service takes switch '{name}' back, if another has it")
+    return client.take_switch(name), lambda _: typer.echo(
+        f"the service takes switch '{name}' back, if another has it"
+    )
 
 
 @switch.command("show")
 @answers
 def show_switch(
     client: Client,
-    name: Annotated[str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)],
+    name: Annotated[
+        str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)
+    ],
     intent: Annotated[
-        bool, typer.Option("--intent", help="Also show every entry and queue that the switch should have.")
+        bool,
+        typer.Option(
+            "--intent", help="Also show every entry and queue that the switch should have."
+        ),
     ] = False,
 ) -> Answer:
     """Show one switch; with --intent, what it should hold.
@@ -138,7 +162,11 @@ def _show_switch(of: SwitchResource) -> None:
             ("election id", figures.NONE if of.election_id is None else str(of.election_id)),
             ("entries", f"{held} held, {of.wanted_entries} wanted, {of.foreign_entries} of others"),
             ("sessions", f"{of.sessions} opened so far"),
-            *([("ports", f"links of those that are down are not noticed: {of.unwatched}")] if of.unwatched else []),
+            *(
+                [("ports", f"links of those that are down are not noticed: {of.unwatched}")]
+                if of.unwatched
+                else []
+            ),
             ("drift", f"{of.drift_found} entries found changed and repaired"),
             ("last audit", _ago(of.last_audit_at)),
             ("last write", _ago(of.last_written_at)),
@@ -146,7 +174,7 @@ def _show_switch(of: SwitchResource) -> None:
     )
 
 
-# --- the plan --------------------------------------------------------------------------------------------------------
+# -- the plan --------------------------------------------------------------------------------------
 
 _FLOWS = (
     Column("job"),
@@ -161,18 +189,31 @@ _FLOWS = (
 def show_plan(
     client: Client,
     job: Annotated[
-        str | None, typer.Option(help="Show only flows of this job.", metavar="NAME", autocompletion=completion.jobs)
+        str | None,
+        typer.Option(
+            help="Show only flows of this job.", metavar="NAME", autocompletion=completion.jobs
+        ),
     ] = None,
     switch: Annotated[
         str | None,
-        typer.Option(help="Show only flows through this switch.", metavar="NAME", autocompletion=completion.switches),
+        typer.Option(
+            help="Show only flows through this switch.",
+            metavar="NAME",
+            autocompletion=completion.switches,
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Show so many flows at most. Default: all.", min=1)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Show so many flows at most. Default: all.", min=1)
+    ] = None,
     after: Annotated[
-        str | None, typer.Option(help="Show only flows that come after this one.", metavar="JOB/FLOW")
+        str | None,
+        typer.Option(help="Show only flows that come after this one.", metavar="JOB/FLOW"),
     ] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Show instead of flows what was simulated, and what was chosen.")
+        bool,
+        typer.Option(
+            "--why", help="Show instead of flows what was simulated, and what was chosen."
+        ),
     ] = False,
 ) -> Answer:
     """Show path and ranking of every flow.
@@ -197,7 +238,10 @@ def _show_plan(found: PlanResource, why: bool) -> None:
     for choice in found.why:
         _show_choice(choice)
     if not found.why:
-        typer.echo(f"policy {found.policy} simulates nothing, there are no jobs, or the plan is only moments old")
+        typer.echo(
+            f"policy {found.policy} simulates nothing, there are no jobs, or the plan is only"
+            " moments old"
+        )
 
 
 def _show_choice(choice: ChoiceResource) -> None:
@@ -211,7 +255,12 @@ def _show_choice(choice: ChoiceResource) -> None:
             ("jobs", ", ".join(choice.jobs)),
             ("planned by", choice.plan),
             ("searched", searched),
-            ("predicted", ", ".join(f"{job} {slowdown:.3f}" for job, slowdown in sorted(choice.slowdowns.items()))),
+            (
+                "predicted",
+                ", ".join(
+                    f"{job} {slowdown:.3f}" for job, slowdown in sorted(choice.slowdowns.items())
+                ),
+            ),
             ("problem", choice.problem or ""),
         ]
     )
@@ -254,7 +303,8 @@ def _value(name: str, value: Any) -> str:
 def diff(
     client: Client,
     switches: Annotated[
-        list[str] | None, typer.Argument(help="Default: all.", metavar="SWITCH", autocompletion=completion.switches)
+        list[str] | None,
+        typer.Argument(help="Default: all.", metavar="SWITCH", autocompletion=completion.switches),
     ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -264,7 +314,10 @@ def diff(
 
     Example: echelon plan diff
     """
-    found = [client.difference(name) for name in switches or [switch.name for switch in client.switches()]]
+    found = [
+        client.difference(name)
+        for name in switches or [switch.name for switch in client.switches()]
+    ]
     if as_json:
         tables.show_json(found)
     for difference in () if as_json else found:
@@ -278,7 +331,9 @@ def diff(
 
 def _show_difference(of: SwitchDifference) -> None:
     if not of.reachable:
-        typer.echo(f"{of.switch}: {of.problem or 'cannot be read now (echelon switch list)'}", err=True)
+        typer.echo(
+            f"{of.switch}: {of.problem or 'cannot be read now (echelon switch list)'}", err=True
+        )
         return
     lines = [
         *_lines("+", "green", of.inserts),
@@ -286,7 +341,9 @@ def _show_difference(of: SwitchDifference) -> None:
         *_lines("-", "red", of.deletes),
     ]
     foreign = f", {of.foreign} of others left alone" if of.foreign else ""
-    typer.echo(f"{of.switch}: {len(lines) or 'no'} difference{'' if len(lines) == 1 else 's'}{foreign}")
+    typer.echo(
+        f"{of.switch}: {len(lines) or 'no'} difference{'' if len(lines) == 1 else 's'}{foreign}"
+    )
     for text, colour in lines:
         typer.secho(text, fg=colour)
 
@@ -295,10 +352,16 @@ def _lines(sign: str, colour: str, entries: Iterable[EntryResource]) -> Iterator
     for entry in entries:
         priority = f" priority {entry.priority}" if entry.priority else ""
         owner = f"  [{entry.owner}]" if entry.owner else ""
-        yield f"  {sign} {entry.table} {figures.fields(entry.match)}{priority} -> {entry.action}{owner}", colour
+        yield (
+            (
+                f"  {sign} {entry.table} {figures.fields(entry.match)}{priority} ->"
+                f" {entry.action}{owner}"
+            ),
+            colour,
+        )
 
 
-# --- the policy ------------------------------------------------------------------------------------------------------
+# -- the policy ------------------------------------------------------------------------------------
 
 
 @policy.command("show")
@@ -313,9 +376,15 @@ def show_policy(client: Client) -> Answer:
         tables.pairs([("policy", _policy(found))])
         rows = []
         for name, parameters in found.choices.items():
-            texts = [(parameter, ", ".join(values) or "any") for parameter, values in parameters.items()]
+            texts = [
+                (parameter, ", ".join(values) or "any") for parameter, values in parameters.items()
+            ]
             rows += [("" if at else name, *text) for at, text in enumerate(texts or [("", "")])]
-        columns = Column("policies"), Column("parameter"), Column("values, the default first", wraps=True)
+        columns = (
+            Column("policies"),
+            Column("parameter"),
+            Column("values, the default first", wraps=True),
+        )
         tables.show(columns, rows, "")
 
     return client.policy(), show
@@ -325,10 +394,14 @@ def show_policy(client: Client) -> Answer:
 @answers
 def set_policy(
     client: Client,
-    name: Annotated[str, typer.Argument(help="The policy.", metavar="NAME", autocompletion=completion.policies)],
+    name: Annotated[
+        str, typer.Argument(help="The policy.", metavar="NAME", autocompletion=completion.policies)
+    ],
     parameters: Annotated[
         list[str] | None,
-        typer.Argument(help="Parameters of the policy; default: its own defaults.", metavar="PARAMETER=VALUE"),
+        typer.Argument(
+            help="Parameters of the policy; default: its own defaults.", metavar="PARAMETER=VALUE"
+        ),
     ] = None,
     dry_run: dryruns.DryRun = False,
 ) -> Answer:
@@ -348,7 +421,9 @@ def set_policy(
         given[parameter] = value
     if dry_run:
         return client.rehearse_policy(name, given), dryruns.show
-    return client.set_policy(name, given), lambda found: typer.echo(f"the policy is {_policy(found)}")
+    return client.set_policy(name, given), lambda found: typer.echo(
+        f"the policy is {_policy(found)}"
+    )
 
 
 def _policy(of: PolicyResource) -> str:
@@ -356,7 +431,7 @@ def _policy(of: PolicyResource) -> str:
     return f"{of.name}({given})" if given else of.name
 
 
-# --- links -----------------------------------------------------------------------------------------------------------
+# -- links -----------------------------------------------------------------------------------------
 
 _LINKS = (
     Column("a"),
@@ -376,9 +451,15 @@ _STAGES = {
 }
 _POLL_S = 0.1
 
-End = Annotated[str, typer.Argument(help="A switch at one end.", metavar="A", autocompletion=completion.switches)]
+End = Annotated[
+    str,
+    typer.Argument(help="A switch at one end.", metavar="A", autocompletion=completion.switches),
+]
 OtherEnd = Annotated[
-    str, typer.Argument(help="The switch at the other end.", metavar="B", autocompletion=completion.switches)
+    str,
+    typer.Argument(
+        help="The switch at the other end.", metavar="B", autocompletion=completion.switches
+    ),
 ]
 
 
@@ -398,13 +479,15 @@ def drain(
     client: Client,
     a: End,
     b: OtherEnd,
-    force: Annotated[bool, typer.Option("--force", help="Drain it even if jobs have no other path.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Drain it even if jobs have no other path.")
+    ] = False,
     dry_run: dryruns.DryRun = False,
 ) -> Answer:
     """Route jobs around a link, so that it can be serviced.
 
-    If jobs have no other path, they are named and the link stays up. With --force, they leave the plan until there is a
-    path again.
+    If jobs have no other path, they are named and the link stays up. With --force, they leave the
+    plan until there is a path again.
 
     Example: echelon link drain leaf1 spine2
     """
@@ -437,19 +520,28 @@ def move(
     client: Client,
     fabric: Annotated[
         Path | None,
-        typer.Argument(help="A fabric file with the same hosts and switches; default: show the move.", metavar="FILE"),
+        typer.Argument(
+            help="A fabric file with the same hosts and switches; default: show the move.",
+            metavar="FILE",
+        ),
     ] = None,
-    moved: Annotated[bool, typer.Option("--moved", help="Say that the links have moved and stand.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the links stand and plans use them.")] = False,
-    timeout: Annotated[float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)] = 60.0,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="Say that the links have moved and stand.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the links stand and plans use them.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)
+    ] = 60.0,
     dry_run: dryruns.DryRun = False,
     as_json: tables.AsJson = False,
 ) -> None:
     """Move links from port to port while jobs run, so that the fabric has those of a file.
 
-    Flows first take other paths, and packets on their way pass. Then an optical switch moves the links, or you do, and
-    say so with --moved. The file with the links that there are ends a move that has not begun. With --wait, status 1
-    means that the links do not stand yet.
+    Flows first take other paths, and packets on their way pass. Then an optical switch moves the
+    links, or you do, and say so with --moved. The file with the links that there are ends a move
+    that has not begun. With --wait, status 1 means that the links do not stand yet.
 
     Example: echelon link move new.yaml --wait
     """
@@ -459,7 +551,9 @@ def move(
         return
     if moved and fabric is not None:
         fail("--moved takes no FILE (say first that links are to move, then that they have moved)")
-    shown = client.move_links(fabric) if fabric else client.confirm_move() if moved else client.move()
+    shown = (
+        client.move_links(fabric) if fabric else client.confirm_move() if moved else client.move()
+    )
     over_s = time.monotonic() + timeout
     while wait and shown.stage != "standing" and time.monotonic() < over_s:
         if shown.stage == "moving" and shown.problem is not None:
@@ -472,14 +566,22 @@ def move(
 
 
 def _show_move(found: MoveResource) -> None:
-    tables.pairs([("links", _STAGES[found.stage]), *([("problem", found.problem)] if found.problem else [])])
+    tables.pairs(
+        [("links", _STAGES[found.stage]), *([("problem", found.problem)] if found.problem else [])]
+    )
     for title, cables in (("go", found.go), ("come", found.come)):
-        ends = ([f"{end} port {of.ports[end]}" if end in of.ports else end for end in of.between] for of in cables)
+        ends = (
+            [f"{end} port {of.ports[end]}" if end in of.ports else end for end in of.between]
+            for of in cables
+        )
         _list(title, [" - ".join(both) for both in ends])
-    _list("jobs over links that go", [f"{job}: {why}" if why else job for job, why in found.jobs.items()])
+    _list(
+        "jobs over links that go",
+        [f"{job}: {why}" if why else job for job, why in found.jobs.items()],
+    )
 
 
-# --- changes, and all at a glance ------------------------------------------------------------------------------------
+# -- changes, and all at a glance ------------------------------------------------------------------
 
 _EVENTS = (
     Column("time", lambda of: datetime.fromtimestamp(of.at).astimezone().isoformat(" ", "seconds")),
@@ -497,21 +599,33 @@ _CHANGES = 3
 @answers
 def events(
     client: Client,
-    last: Annotated[int, typer.Option("--last", help="How many of the latest to list.", min=1, max=1000)] = 20,
-    by: Annotated[str | None, typer.Option("--client", help="List only changes by this token.", metavar="NAME")] = None,
+    last: Annotated[
+        int, typer.Option("--last", help="How many of the latest to list.", min=1, max=1000)
+    ] = 20,
+    by: Annotated[
+        str | None,
+        typer.Option("--client", help="List only changes by this token.", metavar="NAME"),
+    ] = None,
     of: Annotated[
         str | None,
-        typer.Option("--of", help="List only changes of this job, policy, link or switch.", metavar="OBJECT"),
+        typer.Option(
+            "--of", help="List only changes of this job, policy, link or switch.", metavar="OBJECT"
+        ),
     ] = None,
     before: Annotated[
-        str | None, typer.Option("--before", help="List only changes before this request's.", metavar="REQUEST")
+        str | None,
+        typer.Option(
+            "--before", help="List only changes before this request's.", metavar="REQUEST"
+        ),
     ] = None,
 ) -> Answer:
     """List who changed what. The request's id finds the change in the log.
 
     Example: echelon events --json
     """
-    return client.events(last, by, of, before), lambda found: tables.show_all(_EVENTS, found, "no changes")
+    return client.events(last, by, of, before), lambda found: tables.show_all(
+        _EVENTS, found, "no changes"
+    )
 
 
 @on_service
@@ -530,7 +644,10 @@ def status(client: Client, as_json: tables.AsJson = False) -> None:
         _list("problems", found.problems)
     else:
         unplanned = client.jobs(state="unplanned", limit=_UNPLANNED)
-        problems = [*found.problems, *(f"job {job.name}: {job.problem}" for job in unplanned if job.problem)]
+        problems = [
+            *found.problems,
+            *(f"job {job.name}: {job.problem}" for job in unplanned if job.problem),
+        ]
         if left := found.jobs_by_state.get("unplanned", 0) - len(unplanned):
             problems.append(f"and {left} more unplanned jobs (echelon job list --state unplanned)")
         drained = [f"{one.a} - {one.b}" for one in client.links() if one.state == "drained"]
@@ -548,10 +665,19 @@ def facts(found: StatusResource) -> list[tuple[str, str]]:
     leads = found.leader or "nobody"
     if found.role == "standby":
         return [service, ("leader", f"{leads} (this one stands by)")]
-    under_way = ", being written" * (not found.settled) + ", a better one is searched for" * found.searching
+    under_way = (
+        ", being written" * (not found.settled) + ", a better one is searched for" * found.searching
+    )
     return [
         service,
-        ("leader", f"{leads}, term {found.term}" if found.term is not None else f"{leads} (this one stands by)"),
+        (
+            "leader",
+            (
+                f"{leads}, term {found.term}"
+                if found.term is not None
+                else f"{leads} (this one stands by)"
+            ),
+        ),
         ("policy", found.policy),
         ("plan", f"{found.plan or 'none yet'}{under_way}"),
         ("switches", _counted(found.switches)),
@@ -561,7 +687,12 @@ def facts(found: StatusResource) -> list[tuple[str, str]]:
 
 def _counted(states: Mapping[Any, int]) -> str:
     """Return how many are in each state, the most first: ``3 ready, 1 away``."""
-    return ", ".join(f"{count} {state}" for state, count in Counter[str](states).most_common() if count) or "none"
+    return (
+        ", ".join(
+            f"{count} {state}" for state, count in Counter[str](states).most_common() if count
+        )
+        or "none"
+    )
 
 
 def _change(of: EventResource) -> str:
@@ -579,7 +710,8 @@ HIGHEST_BACKUP_ID = 10**6  # a controller's counts microseconds since 1970
 _MAKE = """trap 'rm -rf "$1"' EXIT; "$0" -E -m venv "$1"; "$1/bin/python" -E -m pip -q install $3
 "$1/bin/python" -E -c "import p4runtime_sh.shell"; mv -T "$1" "$2" || test -e "$2" """
 _CANNOT = (
-    "cannot make p4runtime-shell's environment (it needs python3-venv, a package index, a writable XDG_CACHE_HOME)"
+    "cannot make p4runtime-shell's environment (it needs python3-venv, a package index, a writable"
+    " XDG_CACHE_HOME)"
 )
 _BANNER = """{of.name} at {of.address}, device id {of.device_id}, election id {id}: that of a backup.
 You can read: table_entry["..."].read(lambda entry: print(entry)), tables, table_entry, counter_entry...
@@ -592,31 +724,48 @@ def shell(
     client: Client,
     switch: Annotated[str, typer.Argument(help="The switch.", metavar="SWITCH")],
     config: Annotated[
-        Path | None, typer.Option(help="The configuration with the switch and its TLS files; default: ask the service.")
+        Path | None,
+        typer.Option(
+            help="The configuration with the switch and its TLS files; default: ask the service."
+        ),
     ] = None,
 ) -> None:
     """Inspect a switch with p4runtime-shell, as a backup controller: it can read and cannot take over.
 
-    The first use makes an environment for it in the cache directory of your user (about 25 s and 100 MB).
+    The first use makes an environment for it in the cache directory of your user (about 25 s and
+    100 MB).
 
     Example: echelon shell leaf1 --config echelon.yaml
     """
     from echelon.controller.service.config import load_service_config as load
     from echelon.model.documents import suggestion
 
-    known: dict[str, Any] = {switch: client.switch(switch)} if config is None else {**load(config).switches}
+    known: dict[str, Any] = (
+        {switch: client.switch(switch)} if config is None else {**load(config).switches}
+    )
     if switch not in known:
         fail(f"{config}: switches: there is no '{switch}' ({suggestion(switch, known)})")
     with ShownProgress() as progress:
         progress.stage("making the environment of p4runtime-shell (once)")
-        python = shell_python(Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "echelon")
+        python = shell_python(
+            Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "echelon"
+        )
     election_id = random.randint(1, HIGHEST_BACKUP_ID)  # two controllers must not have the same
     typer.echo(_BANNER.format(of=known[switch], id=election_id), err=True)
-    os.execv(python, [str(python), "-E", "-m", "p4runtime_sh", *arguments(known[switch], election_id)])
+    os.execv(
+        python, [str(python), "-E", "-m", "p4runtime_sh", *arguments(known[switch], election_id)]
+    )
 
 
 def arguments(switch: Any, election_id: int) -> list[str]:
-    out = ["--grpc-addr", switch.address, "--device-id", str(switch.device_id), "--election-id", f"0,{election_id}"]
+    out = [
+        "--grpc-addr",
+        switch.address,
+        "--device-id",
+        str(switch.device_id),
+        "--election-id",
+        f"0,{election_id}",
+    ]
     if tls := getattr(switch, "tls", None):
         files = (("--cacert", tls.ca), ("--cert", tls.certificate), ("--private-key", tls.key))
         out += ["--ssl", *(text for option, file in files if file for text in (option, str(file)))]
@@ -624,11 +773,21 @@ def arguments(switch: Any, election_id: int) -> list[str]:
 
 
 def shell_python(cache: Path) -> Path:
-    """Return the Python of the shell's environment below `cache`. Make it if it is not there, or end the command."""
-    home = cache / f"p4runtime-shell-{hashlib.sha256(f'{PINS} {sys.version}'.encode()).hexdigest()[:12]}"
+    """Return the Python of the shell's environment below `cache`.
+
+    Make it if it is not there, or end the command.
+    """
+    home = (
+        cache
+        / f"p4runtime-shell-{hashlib.sha256(f'{PINS} {sys.version}'.encode()).hexdigest()[:12]}"
+    )
     if not home.exists():
         command = ["sh", "-ec", _MAKE, sys.executable, f"{home}-{os.getpid()}", str(home), PINS]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            fail(f"{_CANNOT}: {(done.stderr or done.stdout or 'no message').strip().splitlines()[-1]}", FAILED)
+            fail(
+                f"{_CANNOT}:"
+                f" {(done.stderr or done.stdout or 'no message').strip().splitlines()[-1]}",
+                FAILED,
+            )
     return home / "bin" / "python"

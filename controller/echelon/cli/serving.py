@@ -1,4 +1,6 @@
-"""`echelon serve`: the controller as a service; and what its administrator needs: `backup`, `restore`, `token`."""
+"""`echelon serve`: the controller as a service; and what its administrator needs: `backup`,
+`restore`, `token`.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +19,40 @@ if TYPE_CHECKING:
 
 
 def serve(
-    config: Annotated[Path, typer.Option(help="The configuration file.", metavar="FILE")] = Path("echelon.yaml"),
+    config: Annotated[Path, typer.Option(help="The configuration file.", metavar="FILE")] = Path(
+        "echelon.yaml"
+    ),
     store: Annotated[
         str | None,
         typer.Option(
-            help="Keep jobs in this store instead of the configured one: sqlite:FILE or etcd://HOST:PORT/NAME.",
+            help=(
+                "Keep jobs in this store instead of the configured one: sqlite:FILE or"
+                " etcd://HOST:PORT/NAME."
+            ),
             metavar="URL",
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check the configuration and the files that it names.")
+        bool,
+        typer.Option("--check", help="Only check the configuration and the files that it names."),
     ] = False,
     empty_store: Annotated[
-        bool, typer.Option("--empty-store", help="Begin without jobs where the store of earlier ones is gone.")
+        bool,
+        typer.Option(
+            "--empty-store", help="Begin without jobs where the store of earlier ones is gone."
+        ),
     ] = False,
     check_invariants: Annotated[
         bool,
-        typer.Option("--check-invariants", help="Check the controller after each step, and end at a fault."),
+        typer.Option(
+            "--check-invariants", help="Check the controller after each step, and end at a fault."
+        ),
     ] = False,
 ) -> None:
     """Keep the switches of a fabric at what the policy wants, and take jobs over HTTP.
 
-    Runs in the foreground until it is told to stop (SIGTERM, SIGINT). SIGHUP makes it read configuration, tokens and
-    certificates again. Ends with status 2 if the configuration is bad.
+    Runs in the foreground until it is told to stop (SIGTERM, SIGINT). SIGHUP makes it read
+    configuration, tokens and certificates again. Ends with status 2 if the configuration is bad.
 
     Example: echelon serve --config echelon.yaml
     """
@@ -90,7 +103,9 @@ def _check_named_files(config: ServiceConfig, file: str) -> None:
             with path.open("rb"):
                 pass
         except OSError as error:
-            raise DocumentError(file, key, f"{path}: {error.strerror or error} (check the path)") from None
+            raise DocumentError(
+                file, key, f"{path}: {error.strerror or error} (check the path)"
+            ) from None
     for warning in hazards(config):
         typer.echo(f"{file}: {warning}", err=True)
 
@@ -113,7 +128,9 @@ def _note(named: dict[Path, str], key: str, path: Path | None) -> None:
         named.setdefault(path, key)
 
 
-Config = Annotated[Path, typer.Option(help="The configuration that names the store.", metavar="FILE")]
+Config = Annotated[
+    Path, typer.Option(help="The configuration that names the store.", metavar="FILE")
+]
 Copy = Annotated[Path, typer.Argument(help="The copy.", metavar="COPY")]
 
 _CONFIG = Path("echelon.yaml")
@@ -167,14 +184,19 @@ def _file(config: Path) -> Path:
     try:
         url = load_service_config(config).store.get_secret_value()
         if not url.startswith("sqlite:"):
-            fail(f"{config}: store: is not a file (use 'etcdctl snapshot save' and 'etcdctl snapshot restore')")
+            fail(
+                f"{config}: store: is not a file (use 'etcdctl snapshot save' and 'etcdctl snapshot"
+                " restore')"
+            )
         return path_of(url)
     except (DocumentError, StoreError) as error:
         fail(str(error))
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="The token's name in the access log.", metavar="NAME")],
+    name: Annotated[
+        str, typer.Argument(help="The token's name in the access log.", metavar="NAME")
+    ],
     role: Annotated[
         str,
         typer.Option(
@@ -184,20 +206,28 @@ def token(
     ],
     job: Annotated[
         list[str] | None,
-        typer.Option(help="A job of which an agent's token may report; may be repeated. Default: all.", metavar="JOB"),
+        typer.Option(
+            help="A job of which an agent's token may report; may be repeated. Default: all.",
+            metavar="JOB",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Write the token to this new file, which only you can read, instead of printing it."
+            "--out",
+            "-o",
+            help=(
+                "Write the token to this new file, which only you can read, instead of printing it."
+            ),
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a token for the API.
 
-    The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and stored nowhere. The entry
-    is for the tokens file of the service, below 'tokens:'; it does not reveal the token.
+    The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and stored
+    nowhere. The entry is for the tokens file of the service, below 'tokens:'; it does not reveal
+    the token.
 
     Example: echelon token h1-agent --role agent --job bert
     """
@@ -211,7 +241,9 @@ def token(
     if out is not None:
         _write_privately(out, made.token)
     if as_json:
-        show_json({"entry": made.entry, **({"token": made.token} if out is None else {"file": out})})
+        show_json(
+            {"entry": made.entry, **({"token": made.token} if out is None else {"file": out})}
+        )
         return
     if out is None:
         typer.echo(f"token:\n{made.token}\nentry for the tokens file:")

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON (docs/command-line.md has its fields).")]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print the result as JSON (docs/command-line.md has its fields)."),
+]
 
 OutFile = Annotated[
-    Path | None, typer.Option("--out", "-o", help="The file to write; default: standard output.", metavar="FILE")
+    Path | None,
+    typer.Option(
+        "--out", "-o", help="The file to write; default: standard output.", metavar="FILE"
+    ),
 ]
 
 STYLES = {
@@ -57,7 +63,10 @@ class Column:
 
 
 def show_all(
-    columns: Sequence[Column], things: Iterable[Any], nothing: str = "", problems: Mapping[str, str] | None = None
+    columns: Sequence[Column],
+    things: Iterable[Any],
+    nothing: str = "",
+    problems: Mapping[str, str] | None = None,
 ) -> None:
     """Print a row for each of `things`, as `show` does."""
     show(columns, cells(columns, things), nothing, problems)
@@ -75,12 +84,15 @@ def line(text: str, style: str = "") -> Text:
 
 
 def show(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], nothing: str, problems: Mapping[str, str] | None = None
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    nothing: str,
+    problems: Mapping[str, str] | None = None,
 ) -> None:
     """Print `rows` of text below `columns`; or, on a terminal, the line `nothing` if there are none.
 
-    `problems` are by the text in the first column. A terminal shows them in lines of their own below the table, since
-    they are long; a pipe shows them as a last column.
+    `problems` are by the text in the first column. A terminal shows them in lines of their own
+    below the table, since they are long; a pipe shows them as a last column.
     """
     from rich.console import Console
     from rich.text import Text
@@ -88,7 +100,10 @@ def show(
     console = Console(highlight=False)
     if not console.is_terminal:
         if problems is not None:
-            columns, rows = [*columns, Column("problem")], [(*row, problems.get(row[0], "")) for row in rows]
+            columns, rows = (
+                [*columns, Column("problem")],
+                [(*row, problems.get(row[0], "")) for row in rows],
+            )
         typer.echo(plain(columns, rows), nl=False)
         return
     console.print(table(columns, rows) if rows else nothing)
@@ -161,7 +176,9 @@ def write_text(text: str, out: Path | None) -> None:
 
 
 def show_json(result: object) -> None:
-    """Print a result as one JSON document: an answer of the API, a dataclass, or mappings and lists of such."""
+    """Print a result as one JSON document: an answer of the API, a dataclass, or mappings and lists
+    of such.
+    """
     typer.echo(json.dumps(result, indent=2, ensure_ascii=False, default=_plain))
 
 

@@ -1,5 +1,5 @@
-"""Mistakes on the command line itself, in one line each; and the end of commands that cannot do what they were
-asked."""
+"""Mistakes on the command line itself, in one line each; and the end of commands that cannot do
+what they were asked."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 
 class CommandGroup(TyperGroup):
-    """A group that reports a mistake in one line, not in a box of several, which does not fit a log and says no
-    more."""
+    """A group that reports a mistake in one line, not in a box of several, which does not fit a log
+    and says no more."""
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *_: Any,
+        **options: Any,
+    ) -> Any:
         standalone_mode = options.pop("standalone_mode", True)
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
             options["color"] = False
@@ -35,7 +41,10 @@ class CommandGroup(TyperGroup):
             # Without arguments a group shows its help, which is not an error with a text.
             if message := _message(error):
                 command = error.ctx.command_path if error.ctx else "echelon"
-                _say(f"{command}: {message[0].lower()}{message[1:].rstrip('.')} (see {command} --help)")
+                _say(
+                    f"{command}: {message[0].lower()}{message[1:].rstrip('.')} (see {command}"
+                    " --help)"
+                )
             status = BAD_INPUT
         except typer.Abort:
             status = INTERRUPTED
@@ -47,8 +56,11 @@ class CommandGroup(TyperGroup):
             _say(remedy)
             status = BAD_INPUT
         except (BrokenPipeError, SystemExit) as error:
-            # The reader of the output, such as `head`, has seen enough. Click turns that into a status of 1.
-            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            # The reader of the output, such as `head`, has seen enough. Click turns that into a
+            # status of 1.
+            if not isinstance(error, BrokenPipeError) and not isinstance(
+                error.__context__, BrokenPipeError
+            ):
                 raise
             _discard_output()
             status = 0
@@ -63,7 +75,9 @@ def _message(error: typer.BadParameter) -> str:
 
     _, quote, name = error.message.partition("No such command '")
     groups = error.ctx.command_path.split()[1:] if error.ctx else []
-    if quote and (where := plug_in("echelon.commands", ".".join([*groups, name.partition("'")[0]]))):
+    if quote and (
+        where := plug_in("echelon.commands", ".".join([*groups, name.partition("'")[0]]))
+    ):
         return where
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
     return f"{error.message}. Did you mean '{min(near)}'?" if near else error.format_message()
@@ -91,7 +105,9 @@ def fraction(option: str, text: str) -> Fraction:
     try:
         return number(of.strip()) / (100 if percent else 1)
     except QuantityError:
-        raise DocumentError(option, "", f"{shown(text)} is not a number (write 0.8, 80% or 4/5)") from None
+        raise DocumentError(
+            option, "", f"{shown(text)} is not a number (write 0.8, 80% or 4/5)"
+        ) from None
 
 
 def _say(message: str) -> None:

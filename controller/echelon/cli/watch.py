@@ -1,4 +1,6 @@
-"""`echelon watch`: the service at a glance, again and again; also below the progress of a run on real hosts."""
+"""`echelon watch`: the service at a glance, again and again; also below the progress of a run on
+real hosts.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _LEAST_ROWS, _PROBLEMS = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The service's last answers, at a time in seconds since the epoch, and why there is nothing newer."""
+    """The service's last answers, at a time in seconds since the epoch, and why there is nothing
+    newer.
+    """
 
     at: float
     status: StatusResource | None = None
@@ -52,9 +56,13 @@ class View:
 @partial(calls.on_service, timeout_s=_TIMEOUT_S)
 def watch(
     client: Client,
-    ports: Annotated[bool, typer.Option("--ports", help="Also show how busy ports and their queues are.")] = False,
+    ports: Annotated[
+        bool, typer.Option("--ports", help="Also show how busy ports and their queues are.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="Show one frame and exit.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between frames.", min=0.1, max=3600)] = 1.0,
+    interval: Annotated[
+        float, typer.Option(help="Seconds between frames.", min=0.1, max=3600)
+    ] = 1.0,
     as_json: tables.AsJson = False,
 ) -> None:
     """Watch switches and jobs live: states, iteration times, slowdown, tardiness. Ctrl-C ends it.
@@ -69,9 +77,15 @@ def watch(
     console = Console(highlight=False)
     view = View(time.time(), counters={} if ports else None)
     if not once and (as_json or not console.is_terminal):
-        fail(f"watch: {'one document is one frame' if as_json else 'the output is not a terminal'} (use --once)")
+        fail(
+            f"watch: {'one document is one frame' if as_json else 'the output is not a terminal'}"
+            " (use --once)"
+        )
     if not once:
-        with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
+        with (
+            suppress(KeyboardInterrupt),
+            Live(console=console, screen=True, auto_refresh=False) as live,
+        ):
             while True:
                 view = next_view(client, view)
                 live.update(frame(view, console.width, console.height), refresh=True)
@@ -83,7 +97,9 @@ def watch(
         view = look(client, view)
     if as_json:
         counted = {"ports": view.ports, "problems": view.unread} if ports else {}
-        tables.show_json({"status": view.status, "switches": view.switches, "jobs": view.jobs, **counted})
+        tables.show_json(
+            {"status": view.status, "switches": view.switches, "jobs": view.jobs, **counted}
+        )
     else:
         console.print(frame(view, console.width, 10**6))
 
@@ -95,7 +111,10 @@ def shown_below(progress: ShownProgress, url: str) -> Iterator[None]:
 
     def show() -> None:
         view = View(time.time())
-        with Client(url, timeout_s=_TIMEOUT_S) as client, suppress(ClientError):  # the run says what is wrong
+        with (
+            Client(url, timeout_s=_TIMEOUT_S) as client,
+            suppress(ClientError),
+        ):  # the run says what is wrong
             while progress.on_terminal and not over.wait(_BESIDE_RUN_S):
                 view = next_view(client, view)
                 progress.below = frame(view, *progress.room)
@@ -111,7 +130,10 @@ def shown_below(progress: ShownProgress, url: str) -> Iterator[None]:
 
 
 def next_view(client: Client, last: View) -> View:
-    """Return the state now, or the last one with what is wrong. Raise `ClientError` if waiting cannot help."""
+    """Return the state now, or the last one with what is wrong.
+
+    Raise `ClientError` if waiting cannot help.
+    """
     from echelon.controller.client import ClientError
 
     try:
@@ -127,15 +149,27 @@ def look(client: Client, last: View) -> View:
     from echelon.controller.service.api.switches import uses
 
     switches = client.switches()
-    counters = None if last.counters is None else {switch.name: client.queues(switch.name) for switch in switches}
-    ports = sorted(uses(last.counters or {}, counters or {}), key=lambda of: (-of.use, of.switch, of.port))
+    counters = (
+        None
+        if last.counters is None
+        else {switch.name: client.queues(switch.name) for switch in switches}
+    )
+    ports = sorted(
+        uses(last.counters or {}, counters or {}), key=lambda of: (-of.use, of.switch, of.port)
+    )
     unread = [of.problem for of in (counters or {}).values() if of.problem is not None]
     return View(time.time(), client.status(), switches, client.jobs(), counters, ports, unread)
 
 
 def slowdown(job: JobSummary) -> float | None:
-    """Return the latest iteration's time over that of the job alone; None: one of them is not known."""
-    return job.last_iteration_s / job.alone_iteration_s if job.last_iteration_s and job.alone_iteration_s else None
+    """Return the latest iteration's time over that of the job alone; None: one of them is not
+    known.
+    """
+    return (
+        job.last_iteration_s / job.alone_iteration_s
+        if job.last_iteration_s and job.alone_iteration_s
+        else None
+    )
 
 
 def _share(queue: int, of: PortUse) -> str:
@@ -153,7 +187,9 @@ _PORTS = (
     tables.Column("rate", lambda of: figures.rate(of.rate_bps), right=True),
     tables.Column("use", lambda of: figures.percent(of.use), right=True),
     *(tables.Column(f"q{queue}", partial(_share, queue), right=True) for queue in range(8)),
-    tables.Column("drops/s", lambda of: f"{of.drops_per_s:.3g}" if of.drops_per_s else None, right=True),
+    tables.Column(
+        "drops/s", lambda of: f"{of.drops_per_s:.3g}" if of.drops_per_s else None, right=True
+    ),
 )
 _JOBS = (
     tables.Column("state"),
@@ -165,11 +201,17 @@ _JOBS = (
 
 
 def frame(view: View, width: int, height: int) -> Group:
-    """Return a picture of at most `height` lines, or as many as the minimum needs; what is not ready comes first."""
+    """Return a picture of at most `height` lines, or as many as the minimum needs; what is not
+    ready comes first.
+    """
     from rich.console import Group
 
     most = 32 if width >= _WIDE else 16
-    switches = [column for column in SWITCHES[1:] if width >= _WIDE or column.title not in ("target", "address")]
+    switches = [
+        column
+        for column in SWITCHES[1:]
+        if width >= _WIDE or column.title not in ("target", "address")
+    ]
     name = tables.Column("switch", lambda of: figures.clipped(of.name, most))
     parts: list[tuple[str, Sequence[tables.Column], Sequence[Any]]] = [
         ("switches", [name, *switches], sorted(view.switches, key=lambda of: of.state == "ready")),
@@ -178,10 +220,15 @@ def frame(view: View, width: int, height: int) -> Group:
     ]
     lines: list[RenderableType] = list(_head(view))
     room = height - len(lines)
-    for left, (what, columns, things) in zip(range(len(parts), 0, -1), parts if view.status else (), strict=False):
+    for left, (what, columns, things) in zip(
+        range(len(parts), 0, -1), parts if view.status else (), strict=False
+    ):
         shown = things[: max(room // left - _TABLE_LINES, _LEAST_ROWS)]
         room -= len(shown) + _TABLE_LINES
-        lines += ["", tables.table(columns, tables.cells(columns, shown)) if shown else f"no {what}"]
+        lines += [
+            "",
+            tables.table(columns, tables.cells(columns, shown)) if shown else f"no {what}",
+        ]
         if len(shown) < len(things):
             lines.append(tables.line(f"and {len(things) - len(shown)} more {what}", "dim"))
     return Group(*lines)

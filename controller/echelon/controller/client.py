@@ -36,7 +36,12 @@ from echelon.controller.service.api.plan import ClassesResource, PlanResource
 from echelon.controller.service.api.policy import PolicyResource
 from echelon.controller.service.api.status import EventResource, StatusResource
 from echelon.controller.service.api.story import StoryResource
-from echelon.controller.service.api.switches import IntentResource, SwitchDifference, SwitchQueues, SwitchResource
+from echelon.controller.service.api.switches import (
+    IntentResource,
+    SwitchDifference,
+    SwitchQueues,
+    SwitchResource,
+)
 from echelon.controller.service.hazards import is_loopback
 from echelon.model.documents import parse_document, read_document
 from echelon.model.errors import Code, CodedError
@@ -59,7 +64,9 @@ class ServiceEndpoint:
     def is_private(self) -> bool:
         """Whether no third party can listen on the connection."""
         return (
-            self.socket is not None or self.base.startswith("https:") or is_loopback(urlsplit(self.base).hostname or "")
+            self.socket is not None
+            or self.base.startswith("https:")
+            or is_loopback(urlsplit(self.base).hostname or "")
         )
 
     def __str__(self) -> str:
@@ -75,13 +82,26 @@ def parse_endpoint(url: str) -> ServiceEndpoint:
             return ServiceEndpoint("http://localhost", path)
     try:
         parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        valid = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         valid = False
-    if not valid or parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment:
+    if (
+        not valid
+        or parts.username is not None
+        or parts.path.strip("/")
+        or parts.query
+        or parts.fragment
+    ):
         # The part before an @, or after it, may be a password.
         text = "the URL" if "@" in text else shown(text)
-        raise ClientError(None, f"{text} is not the URL of a controller (write it as https://ctl1:8080 or unix:/path)")
+        raise ClientError(
+            None,
+            f"{text} is not the URL of a controller (write it as https://ctl1:8080 or unix:/path)",
+        )
     return ServiceEndpoint(f"{parts.scheme}://{parts.netloc}")
 
 
@@ -95,8 +115,8 @@ def client_context(
 ) -> ssl.SSLContext:
     """Return a context for TLS 1.2 or later. Raise `ClientError`.
 
-    `ca` must have signed the server's certificate (None: the system's authorities); `certificate` is the client's own,
-    with its key, in one file or as a pair of files.
+    `ca` must have signed the server's certificate (None: the system's authorities); `certificate`
+    is the client's own, with its key, in one file or as a pair of files.
     """
     pair = (certificate, None) if isinstance(certificate, str | Path) else certificate
     for path in (ca, *(pair or ())):
@@ -105,14 +125,19 @@ def client_context(
     try:
         context = ssl.create_default_context(cafile=ca)
     except ssl.SSLError:
-        raise ClientError(None, f"{ca} does not hold certificates in PEM form (correct the file)") from None
+        raise ClientError(
+            None, f"{ca} does not hold certificates in PEM form (correct the file)"
+        ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if pair is not None:
         try:
             context.load_cert_chain(pair[0], pair[1], password=_no_password)
         except (ssl.SSLError, PermissionError):
             names = " and ".join(str(path) for path in pair if path is not None)
-            reason = f"{names} do not hold a certificate and its unencrypted key in PEM form (correct the files)"
+            reason = (
+                f"{names} do not hold a certificate and its unencrypted key in PEM form (correct"
+                " the files)"
+            )
             raise ClientError(None, reason) from None
     return context
 
@@ -132,7 +157,9 @@ def _check_readable(path: str | Path) -> None:
 class ClientError(CodedError):
     """The service refused, or did not answer. One line, without any token."""
 
-    def __init__(self, status: int | None, reason: str, path: str = "", *, code: Code | None = None) -> None:
+    def __init__(
+        self, status: int | None, reason: str, path: str = "", *, code: Code | None = None
+    ) -> None:
         super().__init__(status, reason, path, code=code)
         self.status = status
         """The HTTP status; None: there was no answer."""
@@ -149,7 +176,10 @@ URL_VARIABLE = "ECHELON_URL"
 TOKEN_FILE_VARIABLE = "ECHELON_TOKEN_FILE"
 
 CONNECT_S = 5.0
-"""Timeout for connecting. A machine that is gone never answers, and there may be other controllers to ask."""
+"""Timeout for connecting.
+
+A machine that is gone never answers, and there may be other controllers to ask.
+"""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
@@ -168,11 +198,13 @@ R = TypeVar("R", bound=BaseModel)
 
 
 class Client:
-    """A client of one service; use it as a context manager. Not safe for use by several threads at a time.
+    """A client of one service; use it as a context manager. Not safe for use by several threads at
+    a time.
 
-    Every call raises `ClientError`. A call that fails is repeated for up to `retry_s` seconds where that can help: when
-    no answer comes, and when the service answers that it is not ready. Every call may be repeated: registering the same
-    job or distances again changes nothing, and removing a job twice is the same as once.
+    Every call raises `ClientError`. A call that fails is repeated for up to `retry_s` seconds where
+    that can help: when no answer comes, and when the service answers that it is not ready. Every
+    call may be repeated: registering the same job or distances again changes nothing, and removing
+    a job twice is the same as once.
     """
 
     def __init__(
@@ -185,13 +217,14 @@ class Client:
         retry_s: float = 0.0,
     ) -> None:
         """Args:
-            url: ``https://host:port``, ``http://host:port`` or ``unix:/path``; several controllers of one service are
+            url: ``https://host:port``, ``http://host:port`` or ``unix:/path``; several controllers
+            of one service are
                 separated by commas. Default: the variable ECHELON_URL, else http://127.0.0.1:8080.
-            token: default: the first line of the file that the variable ECHELON_TOKEN_FILE names; else none is sent.
-            ca: file of the authorities that may have signed the server's certificate; default: those of the system.
-            certificate: the client's certificate, if the server asks for one: a file with its key, or a pair of files.
-            timeout_s: timeout of one answer.
-            retry_s: how long to repeat a failed call; 0: not at all.
+            token: default: the first line of the file that the variable ECHELON_TOKEN_FILE names;
+            else none is sent. ca: file of the authorities that may have signed the server's
+            certificate; default: those of the system. certificate: the client's certificate, if the
+            server asks for one: a file with its key, or a pair of files. timeout_s: timeout of one
+            answer. retry_s: how long to repeat a failed call; 0: not at all.
 
         Proxies that the environment names are not used: a controller is near.
         """
@@ -200,10 +233,14 @@ class Client:
         self._token = _token_from_environment() if token is None else _checked_token(token)
         self._timeout_s = timeout_s
         self._retry_s = retry_s
-        # Files may be faulty, so they are read now; the system's authorities take a while and are read when needed.
-        self._tls = client_context(ca, certificate) if ca is not None or certificate is not None else None
+        # Files may be faulty, so they are read now; the system's authorities take a while and are
+        # read when needed.
+        self._tls = (
+            client_context(ca, certificate) if ca is not None or certificate is not None else None
+        )
         self._clients: dict[ServiceEndpoint, httpx.Client] = {}
-        # Pauses differ between clients, so that they do not all come back at once; nothing else depends on it.
+        # Pauses differ between clients, so that they do not all come back at once; nothing else
+        # depends on it.
         self._random = random.Random()
 
     def __enter__(self) -> Self:
@@ -217,20 +254,30 @@ class Client:
             client.close()
         self._clients.clear()
 
-    # --- jobs ------------------------------------------------------------------------------------------------------
+    # -- jobs --------------------------------------------------------------------------------------
 
     def jobs(
-        self, state: str | None = None, worker: str | None = None, limit: int | None = None, after: str | None = None
+        self,
+        state: str | None = None,
+        worker: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
     ) -> Sequence[JobSummary]:
-        """Return jobs in the order of their names, page after page, and at most `limit` of them. `state`, `worker` and
-        `after` leave only jobs in that state, with that host, and with later names."""
+        """Return jobs in the order of their names, page after page, and at most `limit` of them.
+        `state`, `worker` and `after` leave only jobs in that state, with that host, and with later
+        names."""
         found: list[JobSummary] = []
         while limit is None or len(found) < limit:
             size = _PAGE if limit is None else min(_PAGE, limit - len(found))
             page = self._list(
                 JobSummary,
                 "/jobs",
-                {"state": state, "worker": worker, "limit": str(size), "after": found[-1].name if found else after},
+                {
+                    "state": state,
+                    "worker": worker,
+                    "limit": str(size),
+                    "after": found[-1].name if found else after,
+                },
             )
             found += page
             if len(page) < size:
@@ -238,8 +285,8 @@ class Client:
         return found
 
     def job(self, name: str, wait_s: float | None = None) -> JobResource:
-        """Return a job. With `wait_s` (up to 60) the answer comes when the job is installed or refused, at the latest
-        after that time."""
+        """Return a job. With `wait_s` (up to 60) the answer comes when the job is installed or
+        refused, at the latest after that time."""
         parameters = {} if wait_s is None else {"wait_s": f"{wait_s:g}"}
         return self._get(JobResource, _path("jobs", name), parameters, more_s=wait_s or 0.0)
 
@@ -250,18 +297,23 @@ class Client:
         """
         return self._get(StoryResource, _path("jobs", job, "story"))
 
-    def register_job(self, job: str | Path | Mapping[str, Any], *, replace: bool = False) -> JobResource:
+    def register_job(
+        self, job: str | Path | Mapping[str, Any], *, replace: bool = False
+    ) -> JobResource:
         """Register a job, given as the path of a job file or as its mapping.
 
-        Registering the same job again changes nothing; another job of that name is refused, or replaced with `replace`.
-        Raise `DocumentError` for a file or mapping that is not a job; nothing was sent then.
+        Registering the same job again changes nothing; another job of that name is refused, or
+        replaced with `replace`. Raise `DocumentError` for a file or mapping that is not a job;
+        nothing was sent then.
         """
         return self._send(JobResource, *_registration(job, replace))
 
     def remove_job(self, name: str) -> None:
         self._call("DELETE", _path("jobs", name), gone_is_done=True)
 
-    def rehearse_job(self, job: str | Path | Mapping[str, Any], *, replace: bool = False) -> DryRunResource:
+    def rehearse_job(
+        self, job: str | Path | Mapping[str, Any], *, replace: bool = False
+    ) -> DryRunResource:
         """Return what `register_job` would change, and change nothing. Raise as it does."""
         return self._rehearse(*_registration(job, replace))
 
@@ -269,11 +321,13 @@ class Client:
         """Return what `remove_job` would change."""
         return self._rehearse("DELETE", _path("jobs", name))
 
-    def report_distances(self, job: str, echelonflow: str, offsets: Sequence[str | float]) -> JobResource:
+    def report_distances(
+        self, job: str, echelonflow: str, offsets: Sequence[str | float]
+    ) -> JobResource:
         """Replace the arrangement function of an EchelonFlow by a measured one.
 
-        `offsets` are the ideal finish times of the flows after that of the first, ascending, in seconds or as text with
-        a unit (``"12 ms"``).
+        `offsets` are the ideal finish times of the flows after that of the first, ascending, in
+        seconds or as text with a unit (``"12 ms"``).
         """
         report = {"echelonflow": echelonflow, "offsets": [_duration(offset) for offset in offsets]}
         return self._send(JobResource, "POST", _path("jobs", job, "distances"), report)
@@ -285,19 +339,32 @@ class Client:
     def report_connections(
         self, job: str, host: str, connections: Iterable[tuple[str, int, str, int]]
     ) -> ConnectionsResource:
-        """Replace the connections of a job that a host sees: own address and port, the other host's address and port.
+        """Replace the connections of a job that a host sees: own address and port, the other host's
+        address and port.
 
         Reporting the same connections again changes nothing.
         """
-        seen = [{"local": f"{own}:{port}", "remote": f"{other}:{its}"} for own, port, other, its in connections]
-        return self._send(ConnectionsResource, "PUT", _path("jobs", job, "connections", host), {"connections": seen})
+        seen = [
+            {"local": f"{own}:{port}", "remote": f"{other}:{its}"}
+            for own, port, other, its in connections
+        ]
+        return self._send(
+            ConnectionsResource,
+            "PUT",
+            _path("jobs", job, "connections", host),
+            {"connections": seen},
+        )
 
-    def report_iterations(self, job: str, host: str, iterations: Iterable[HostIteration]) -> HostMeasurement:
+    def report_iterations(
+        self, job: str, host: str, iterations: Iterable[HostIteration]
+    ) -> HostMeasurement:
         """Replace what a host measured of a job's latest iterations, oldest first."""
         measured = [ReportedIteration.written(one) for one in iterations]
-        return self._send(HostMeasurement, "PUT", _path("jobs", job, "iterations", host), {"iterations": measured})
+        return self._send(
+            HostMeasurement, "PUT", _path("jobs", job, "iterations", host), {"iterations": measured}
+        )
 
-    # --- plan, policy ----------------------------------------------------------------------------------------------
+    # -- plan, policy ------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -308,8 +375,9 @@ class Client:
         *,
         why: bool = False,
     ) -> PlanResource:
-        """Return the plan in force. `job`, `switch` and `after` (as ``job/flow``) select its flows, and `limit` is the
-        most of them. With `why`, the plan has its reasons instead of its flows."""
+        """Return the plan in force. `job`, `switch` and `after` (as ``job/flow``) select its flows,
+        and `limit` is the most of them. With `why`, the plan has its reasons instead of its flows.
+        """
         most, asked = None if limit is None else str(limit), "true" if why else None
         wanted = {"job": job, "switch": switch, "limit": most, "after": after, "why": asked}
         return self._get(PlanResource, "/plan", wanted)
@@ -322,13 +390,19 @@ class Client:
         return self._get(PolicyResource, "/policy")
 
     def set_policy(self, name: str, parameters: Mapping[str, str] | None = None) -> PolicyResource:
-        return self._send(PolicyResource, "PUT", "/policy", {"name": name, "parameters": dict(parameters or {})})
+        return self._send(
+            PolicyResource, "PUT", "/policy", {"name": name, "parameters": dict(parameters or {})}
+        )
 
-    def rehearse_policy(self, name: str, parameters: Mapping[str, str] | None = None) -> DryRunResource:
+    def rehearse_policy(
+        self, name: str, parameters: Mapping[str, str] | None = None
+    ) -> DryRunResource:
         """Return what `set_policy` would change."""
-        return self._rehearse("PUT", "/policy", {"name": name, "parameters": dict(parameters or {})})
+        return self._rehearse(
+            "PUT", "/policy", {"name": name, "parameters": dict(parameters or {})}
+        )
 
-    # --- switches, links -------------------------------------------------------------------------------------------
+    # -- switches, links ---------------------------------------------------------------------------
 
     def switches(self) -> Sequence[SwitchResource]:
         return self._list(SwitchResource, "/switches")
@@ -345,7 +419,10 @@ class Client:
         return self._get(IntentResource, _path("switches", switch, "intent"))
 
     def difference(self, switch: str) -> SwitchDifference:
-        """Return what would be written to the switch now. This reads the switch and writes nothing."""
+        """Return what would be written to the switch now.
+
+        This reads the switch and writes nothing.
+        """
         return self._get(SwitchDifference, _path("switches", switch, "difference"))
 
     def queues(self, switch: str) -> SwitchQueues:
@@ -356,8 +433,12 @@ class Client:
         return self._list(LinkResource, "/links")
 
     def set_link(self, a: str, b: str, state: str, *, force: bool = False) -> LinkResource:
-        """Set the state of a link: 'up', or 'drained', which is refused if jobs need it unless `force`."""
-        return self._send(LinkResource, "PUT", _path("links", a, b), {"state": state, "force": force})
+        """Set the state of a link: 'up', or 'drained', which is refused if jobs need it unless
+        `force`.
+        """
+        return self._send(
+            LinkResource, "PUT", _path("links", a, b), {"state": state, "force": force}
+        )
 
     def rehearse_link(self, a: str, b: str, state: str, *, force: bool = False) -> DryRunResource:
         """Return what `set_link` would change."""
@@ -368,8 +449,9 @@ class Client:
         return self._get(MoveResource, "/links/move")
 
     def move_links(self, fabric: str | Path | Mapping[str, Any]) -> MoveResource:
-        """Let the fabric have other links, those of the path of a fabric file or of its mapping. The links that there
-        are end a move under way. Raise `DocumentError` for what is no fabric; nothing was sent then."""
+        """Let the fabric have other links, those of the path of a fabric file or of its mapping.
+        The links that there are end a move under way. Raise `DocumentError` for what is no fabric;
+        nothing was sent then."""
         return self._send(MoveResource, "PUT", "/links", _fabric(fabric))
 
     def rehearse_move(self, fabric: str | Path | Mapping[str, Any]) -> DryRunResource:
@@ -380,21 +462,27 @@ class Client:
         """Say that the links of the move under way stand."""
         return self._send(MoveResource, "POST", "/links/move", {})
 
-    # --- the service -----------------------------------------------------------------------------------------------
+    # -- the service -------------------------------------------------------------------------------
 
     def status(self) -> StatusResource:
         return self._get(StatusResource, "/status")
 
     def events(
-        self, limit: int = 100, client: str | None = None, of: str | None = None, before: str | None = None
+        self,
+        limit: int = 100,
+        client: str | None = None,
+        of: str | None = None,
+        before: str | None = None,
     ) -> Sequence[EventResource]:
         """Return the latest changes that clients asked for, oldest first.
 
-        Only those by the token `client`, only those of the job, link, policy or switch `of`, and only those before the
-        request `before`, if given.
+        Only those by the token `client`, only those of the job, link, policy or switch `of`, and
+        only those before the request `before`, if given.
         """
         return self._list(
-            EventResource, "/events", {"limit": str(limit), "client": client, "object": of, "before": before}
+            EventResource,
+            "/events",
+            {"limit": str(limit), "client": client, "object": of, "before": before},
         )
 
     def is_alive(self) -> bool:
@@ -402,21 +490,30 @@ class Client:
         return self._probe("/healthz") is None
 
     def not_ready(self) -> str | None:
-        """Return why the controller is not ready, in one line; None: it is ready. Raises nothing."""
+        """Return why the controller is not ready, in one line; None: it is ready.
+
+        Raises nothing.
+        """
         return self._probe("/readyz")
 
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format."""
         return self._call("GET", "/metrics").text
 
-    # --- how -------------------------------------------------------------------------------------------------------
+    # -- how ---------------------------------------------------------------------------------------
 
     def _get(
-        self, resource: type[R], path: str, parameters: Mapping[str, str | None] | None = None, more_s: float = 0.0
+        self,
+        resource: type[R],
+        path: str,
+        parameters: Mapping[str, str | None] | None = None,
+        more_s: float = 0.0,
     ) -> R:
         return _as(resource, self._call("GET", path, parameters=parameters, more_s=more_s))
 
-    def _list(self, resource: type[R], path: str, parameters: Mapping[str, str | None] | None = None) -> Sequence[R]:
+    def _list(
+        self, resource: type[R], path: str, parameters: Mapping[str, str | None] | None = None
+    ) -> Sequence[R]:
         response = self._call("GET", path, parameters=parameters)
         try:
             return TypeAdapter(list[resource]).validate_json(response.content)  # type: ignore[valid-type]
@@ -426,14 +523,22 @@ class Client:
     def _send(self, resource: type[R], method: str, path: str, body: Mapping[str, Any]) -> R:
         return _as(resource, self._call(method, path, body=body))
 
-    def _rehearse(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> DryRunResource:
-        return _as(DryRunResource, self._call(method, path, parameters={"dry_run": "true"}, body=body))
+    def _rehearse(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> DryRunResource:
+        return _as(
+            DryRunResource, self._call(method, path, parameters={"dry_run": "true"}, body=body)
+        )
 
     def _probe(self, path: str) -> str | None:
         try:
             response = self._client(self._current).get(path)
         except (httpx.HTTPError, ClientError) as error:
-            return self._no_answer(self._current, error).reason if isinstance(error, httpx.HTTPError) else error.reason
+            return (
+                self._no_answer(self._current, error).reason
+                if isinstance(error, httpx.HTTPError)
+                else error.reason
+            )
         return None if response.is_success else _refusal(response).reason
 
     def _call(
@@ -446,8 +551,9 @@ class Client:
         more_s: float = 0.0,
         gone_is_done: bool = False,
     ) -> httpx.Response:
-        """Make a call. `parameters`: of the query, but for those that are None. `more_s`: extra time for the answer.
-        `gone_is_done`: after a call whose answer was lost, 404 means that it had worked."""
+        """Make a call. `parameters`: of the query, but for those that are None. `more_s`: extra
+        time for the answer. `gone_is_done`: after a call whose answer was lost, 404 means that it
+        had worked."""
         query = {name: value for name, value in (parameters or {}).items() if value is not None}
         give_up_at = time.monotonic() + self._retry_s
         pause_s = FIRST_PAUSE_S
@@ -462,9 +568,13 @@ class Client:
                     fault = fault or self._no_answer(self._current, error)
                     # A leader that is gone is not asked first again.
                     self._current = endpoint if endpoint in self._endpoints else self._endpoints[0]
-                    unanswered = unanswered or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                    unanswered = unanswered or not isinstance(
+                        error, httpx.ConnectError | httpx.ConnectTimeout
+                    )
                     continue
-                if response.is_success or (response.status_code == 404 and gone_is_done and unanswered):
+                if response.is_success or (
+                    response.status_code == 404 and gone_is_done and unanswered
+                ):
                     return response
                 fault = _refusal(response)
                 if response.status_code not in TRY_LATER:
@@ -497,7 +607,9 @@ class Client:
             with self._client(endpoint).stream(
                 method, path, params=query, json=body, timeout=self._timeout(more_s)
             ) as answer:
-                response = self._read(answer, time.monotonic() + more_s + LONGEST_ANSWERS * self._timeout_s)
+                response = self._read(
+                    answer, time.monotonic() + more_s + LONGEST_ANSWERS * self._timeout_s
+                )
             leader = _leader(response)
             if leader is None or leader == endpoint:
                 break
@@ -507,16 +619,27 @@ class Client:
         return response
 
     def _read(self, answer: httpx.Response, give_up_at: float) -> httpx.Response:
-        """Return the answer with its content. Whoever answers may not be a controller, and may never stop sending."""
+        """Return the answer with its content.
+
+        Whoever answers may not be a controller, and may never stop sending.
+        """
         content = bytearray()
         for chunk in answer.iter_bytes():
             content += chunk
             if len(content) > MAX_ANSWER_BYTES:
-                raise httpx.RemoteProtocolError(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
+                raise httpx.RemoteProtocolError(
+                    f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB"
+                )
             if time.monotonic() > give_up_at:
                 raise httpx.ReadTimeout("the answer has no end")
-        headers = {name: text for name, text in answer.headers.items() if name in ("location", "retry-after", "link")}
-        return httpx.Response(answer.status_code, headers=headers, content=bytes(content), request=answer.request)
+        headers = {
+            name: text
+            for name, text in answer.headers.items()
+            if name in ("location", "retry-after", "link")
+        }
+        return httpx.Response(
+            answer.status_code, headers=headers, content=bytes(content), request=answer.request
+        )
 
     def _client(self, endpoint: ServiceEndpoint) -> httpx.Client:
         if endpoint not in self._clients:
@@ -550,20 +673,35 @@ class Client:
             why = f"no answer in {self._timeout_s:g} s"
         else:
             why = one_line(str(error)) or type(error).__name__
-        hint = "check ca, certificate and address" if "SSL" in why else "check that the service runs at that address"
+        hint = (
+            "check ca, certificate and address"
+            if "SSL" in why
+            else "check that the service runs at that address"
+        )
         return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
 
 
 def _fabric(fabric: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of a fabric, checked."""
-    data, source = (dict(fabric), "fabric") if isinstance(fabric, Mapping) else (read_document(fabric), str(fabric))
+    data, source = (
+        (dict(fabric), "fabric")
+        if isinstance(fabric, Mapping)
+        else (read_document(fabric), str(fabric))
+    )
     parse_document(FabricSpec, data, source)
     return data
 
 
-def _registration(job: str | Path | Mapping[str, Any], replace: bool) -> tuple[str, str, Mapping[str, Any]]:
-    """Return method, path and body that register a job, given as a file or as its mapping. Raise `DocumentError`."""
-    data, source = (dict(job), "job") if isinstance(job, Mapping) else (read_document(job), str(job))
+def _registration(
+    job: str | Path | Mapping[str, Any], replace: bool
+) -> tuple[str, str, Mapping[str, Any]]:
+    """Return method, path and body that register a job, given as a file or as its mapping.
+
+    Raise `DocumentError`.
+    """
+    data, source = (
+        (dict(job), "job") if isinstance(job, Mapping) else (read_document(job), str(job))
+    )
     name = parse_document(JobSpec, data, source).job
     return ("PUT", _path("jobs", name), data) if replace else ("POST", "/jobs", data)
 
@@ -578,7 +716,10 @@ def _quoted(part: str) -> str:
 
 
 def _duration(value: str | float) -> str:
-    """Return the duration as files write it. The shortest text of a float names exactly that float."""
+    """Return the duration as files write it.
+
+    The shortest text of a float names exactly that float.
+    """
     return value if isinstance(value, str) else f"{float(value)!r} s"
 
 
@@ -592,7 +733,9 @@ def _as(resource: type[R], response: httpx.Response) -> R:
 def _not_understood(response: httpx.Response, error: ValidationError) -> ClientError:
     first = error.errors(include_url=False, include_input=False)[0]
     what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ")
-    reason = f"the answer is not understood: {what} (check that a controller of this version runs there)"
+    reason = (
+        f"the answer is not understood: {what} (check that a controller of this version runs there)"
+    )
     return ClientError(response.status_code, reason)
 
 
@@ -606,7 +749,10 @@ def _refusal(response: httpx.Response) -> ClientError:
         return ClientError(status, reason, path, code=cast(Code, code))
     except (ValueError, KeyError, TypeError, RecursionError):
         said = one_line(response.text[:2000])[:200] or response.reason_phrase
-        return ClientError(status, f"{response.url.scheme}://{response.url.netloc.decode()} answers {status}: {said}")
+        return ClientError(
+            status,
+            f"{response.url.scheme}://{response.url.netloc.decode()} answers {status}: {said}",
+        )
 
 
 def _leader(response: httpx.Response) -> ServiceEndpoint | None:
@@ -627,14 +773,21 @@ def _token_from_environment() -> SecretStr | None:
 
 
 def read_token(path: str | Path) -> SecretStr:
-    """Return the token in the first line of the file at `path`. Raise `ClientError` if it has none."""
+    """Return the token in the first line of the file at `path`.
+
+    Raise `ClientError` if it has none.
+    """
     try:
         with Path(path).open(encoding="ascii") as stream:
             line = stream.readline(4096).strip()
     except OSError as error:
-        raise ClientError(None, f"{path}: {error.strerror or error} (check the path of the token's file)") from None
+        raise ClientError(
+            None, f"{path}: {error.strerror or error} (check the path of the token's file)"
+        ) from None
     except UnicodeDecodeError:
-        raise ClientError(None, f"{path} does not hold a token in its first line (check the path)") from None
+        raise ClientError(
+            None, f"{path} does not hold a token in its first line (check the path)"
+        ) from None
     if not line:
         raise ClientError(None, f"{path} is empty (write the token into its first line)")
     return _checked_token(line, str(path))
@@ -644,6 +797,8 @@ def _checked_token(token: str | SecretStr, source: str = "the token") -> SecretS
     secret = token if isinstance(token, SecretStr) else SecretStr(token)
     if not secret or not all("!" <= character <= "~" for character in secret.get_secret_value()):
         raise ClientError(
-            None, f"{source} has characters that tokens never contain (copy the output of 'echelon token')"
+            None,
+            f"{source} has characters that tokens never contain (copy the output of 'echelon"
+            " token')",
         )
     return secret

@@ -1,5 +1,5 @@
 """What people write: documents of jobs and fabrics, quantities, and the errors in them.
 
-In come files and mappings. Out come jobs as iteration graphs, and fabrics with their paths; `extras` says what comes
-with the package or beside it. Begin with `jobs` and `fabric`.
+In come files and mappings. Out come jobs as iteration graphs, and fabrics with their paths;
+`extras` says what comes with the package or beside it. Begin with `jobs` and `fabric`.
 """

@@ -1,8 +1,8 @@
 """Reading files that people write: YAML in, checked models or one kind of error out.
 
-Every error is one line, ``FILE: PATH.OF.KEY: reason (what to do)``, fit to be shown as it is. Models derive from
-`Section`. A check that pydantic cannot express raises `problem`, which carries the path of the key below the model that
-found it.
+Every error is one line, ``FILE: PATH.OF.KEY: reason (what to do)``, fit to be shown as it is.
+Models derive from `Section`. A check that pydantic cannot express raises `problem`, which carries
+the path of the key below the model that found it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ MAX_DOCUMENT_BYTES = 4 << 20
 MAX_DEPTH = 64
 """Greatest depth of nested lists and mappings."""
 MAX_CHOICES = 16
-"""Greatest number of known names that an error lists, and of unknown keys of a mapping that are explained."""
+"""Greatest number of known names that an error lists, and of unknown keys of a mapping that are
+explained.
+"""
 MAX_NAMED = 5
 """Number of unknown keys that are named where there are more."""
 
@@ -68,18 +70,25 @@ class DocumentError(CodedError):
         self.file = file
         """The file as the user named it."""
         self.path = path
-        """Path of the key, like ``jobs[0].pipeline.activation``, or a line and column. Empty: the file as a whole."""
+        """Path of the key, like ``jobs[0].pipeline.activation``, or a line and column.
+
+        Empty: the file as a whole.
+        """
         self.reason = reason
         """The mistake, and in brackets its remedy."""
         self.others: tuple[DocumentError, ...] = ()
         """The further mistakes of the document, where they are known."""
 
     def __str__(self) -> str:
-        return " ".join(": ".join(part for part in (self.file, self.path, self.reason) if part).split())
+        return " ".join(
+            ": ".join(part for part in (self.file, self.path, self.reason) if part).split()
+        )
 
 
 def problem(reason: str, *at: Key, code: Code = "invalid-value") -> PydanticCustomError:
-    """Return an error for a validator to raise about the key `at`, relative to the model or value it validates."""
+    """Return an error for a validator to raise about the key `at`, relative to the model or value
+    it validates.
+    """
     return PydanticCustomError(code, "{reason}", {"reason": reason, "at": at, "code": code})
 
 
@@ -91,7 +100,9 @@ def refuse(faults: Iterable[PydanticCustomError]) -> None:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return what to write instead of the unknown `word`: the nearest of the `known` words, or all of them."""
+    """Return what to write instead of the unknown `word`: the nearest of the `known` words, or all
+    of them.
+    """
     choices = list(known)
     if near := _nearest(word, choices):
         return f"did you mean '{near[0]}'?"
@@ -103,11 +114,16 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 def _nearest(word: str, known: Iterable[str]) -> list[str]:
     """Return the known word that is most similar to `word`, or none."""
     # Nothing is similar to a word of that length, and the search would be slow.
-    return difflib.get_close_matches(word, [*known], n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
+    return (
+        difflib.get_close_matches(word, [*known], n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
+    )
 
 
 class Section(BaseModel):
-    """A mapping in a document. It refuses unknown keys, and describes a required key that is missing."""
+    """A mapping in a document.
+
+    It refuses unknown keys, and describes a required key that is missing.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
@@ -122,12 +138,17 @@ class Section(BaseModel):
         if len(unknown) > MAX_CHOICES:
             # Each explanation takes a millisecond, and nobody reads so many.
             named = ", ".join(map(shown, unknown[:MAX_NAMED]))
-            reason = f"has {len(unknown)} unknown keys, {named} and {len(unknown) - MAX_NAMED} more (remove them)"
+            reason = (
+                f"has {len(unknown)} unknown keys, {named} and {len(unknown) - MAX_NAMED} more"
+                " (remove them)"
+            )
             faults, meant = [problem(reason, code="unknown-key")], set[str]()
         else:
             meant = {near for key in unknown for near in _nearest(key, cls.model_fields)}
             faults = [
-                problem(f"unknown key ({suggestion(key, cls.model_fields)})", key, code="unknown-key")
+                problem(
+                    f"unknown key ({suggestion(key, cls.model_fields)})", key, code="unknown-key"
+                )
                 for key in unknown
             ]
         faults += [
@@ -138,7 +159,11 @@ class Section(BaseModel):
         try:
             validate({key: value for key, value in data.items() if key in cls.model_fields})
         except ValidationError as error:
-            others = [_again(details) for details in error.errors(include_url=False) if details["type"] != "missing"]
+            others = [
+                _again(details)
+                for details in error.errors(include_url=False)
+                if details["type"] != "missing"
+            ]
         else:
             others = []
         own = [InitErrorDetails(type=fault, input=data) for fault in faults]
@@ -165,7 +190,8 @@ def read_document(path: str | Path) -> dict[str, object]:
 
 
 def read_documents(path: str | Path) -> dict[str, dict[str, object]]:
-    """Return the mappings in a YAML file, which ``---`` separates, by their names in errors. Raises `DocumentError`.
+    """Return the mappings in a YAML file, which ``---`` separates, by their names in errors. Raises
+    `DocumentError`.
 
     The path ``-`` is standard input. Empty documents are left out, unless there is nothing else.
     """
@@ -204,17 +230,26 @@ def _loaded(stream: BinaryIO, file: str, load: Callable[[str], T]) -> T:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DocumentError(
-            file, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)", code="not-utf8"
+            file,
+            "",
+            f"byte {error.start} is not UTF-8 text (save the file as UTF-8)",
+            code="not-utf8",
         ) from None
     try:
         _check_depth(text)
         return load(text)
     except yaml.MarkedYAMLError as error:
-        raise DocumentError(file, _position(error), _yaml_reason(error), code=_yaml_code(error)) from None
+        raise DocumentError(
+            file, _position(error), _yaml_reason(error), code=_yaml_code(error)
+        ) from None
     except yaml.reader.ReaderError as error:
         reason = f"{shown(chr(error.character))} does not belong in a text (remove it)"
-        raise DocumentError(file, f"character {error.position}", reason, code="bad-syntax") from None
-    except ValueError as error:  # a date that does not exist, an integer of more digits than Python reads
+        raise DocumentError(
+            file, f"character {error.position}", reason, code="bad-syntax"
+        ) from None
+    except (
+        ValueError
+    ) as error:  # a date that does not exist, an integer of more digits than Python reads
         raise DocumentError(
             file, "", f"holds a value that YAML cannot read: {error} (quote it)", code="bad-syntax"
         ) from None
@@ -222,16 +257,26 @@ def _loaded(stream: BinaryIO, file: str, load: Callable[[str], T]) -> T:
 
 def _mapping(data: object, file: str) -> dict[str, object]:
     if data is None:
-        raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)", code="empty-document")
+        raise DocumentError(
+            file, "", "is empty (a mapping of keys to values is expected)", code="empty-document"
+        )
     if not isinstance(data, dict):
         raise DocumentError(
-            file, "", f"is a {_yaml_type(data)} (a mapping of keys to values is expected)", code="not-a-mapping"
+            file,
+            "",
+            f"is a {_yaml_type(data)} (a mapping of keys to values is expected)",
+            code="not-a-mapping",
         )
     return data
 
 
-def parse_document(model: type[S], data: object, file: str, context: Mapping[str, object] | None = None) -> S:
-    """Return `data` as a `model`. Raises `DocumentError` for the first fault in `file`, which has the others, too."""
+def parse_document(
+    model: type[S], data: object, file: str, context: Mapping[str, object] | None = None
+) -> S:
+    """Return `data` as a `model`.
+
+    Raises `DocumentError` for the first fault in `file`, which has the others, too.
+    """
     try:
         return model.model_validate(data, context=None if context is None else dict(context))
     except ValidationError as error:
@@ -267,7 +312,7 @@ def path_text(path: Iterable[Key]) -> str:
     return text
 
 
-# --- values in files ---------------------------------------------------------------------------------
+# -- values in files -------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -283,7 +328,10 @@ def _positive(parse: Callable[[object], T]) -> Callable[[object], T]:
 
 
 def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T, ...]]:
-    """Return a validator of one value or a list of them. It names the faulty item; a union of types would not."""
+    """Return a validator of one value or a list of them.
+
+    It names the faulty item; a union of types would not.
+    """
 
     def check(value: object) -> T | tuple[T, ...]:
         if not isinstance(value, list | tuple):
@@ -300,7 +348,9 @@ def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T
 
 
 def _written(text: Callable[[T], object]) -> PlainSerializer:
-    """Return a serializer of one value or a list, with which ``model_dump(mode="json")`` is a document again."""
+    """Return a serializer of one value or a list, with which ``model_dump(mode="json")`` is a
+    document again.
+    """
 
     def write(value: T | tuple[T, ...]) -> object:
         return [text(item) for item in value] if isinstance(value, tuple) else text(value)
@@ -309,11 +359,14 @@ def _written(text: Callable[[T], object]) -> PlainSerializer:
 
 
 def _real(value: object) -> Fraction:
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:  # False for NaN
+    if (
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9
+    ):  # False for NaN
         # The file says the shortest decimal form of the float, not its binary value.
         return Fraction(repr(value))
     raise QuantityError(
-        f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)", code="not-a-number"
+        f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)",
+        code="not-a-number",
     )
 
 
@@ -331,7 +384,8 @@ def _named(pattern: str, words: str) -> Callable[[object], str]:
     def check(value: object) -> str:
         if not isinstance(value, str):
             raise QuantityError(
-                f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)", code="not-text"
+                f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)",
+                code="not-text",
             )
         if not compiled.fullmatch(value):
             raise QuantityError(f"{shown(value)} is not {words}", code="not-a-name")
@@ -358,7 +412,9 @@ _AS_REAL: PlainSerializer = _written(float)
 
 Duration = Annotated[Fraction, PlainValidator(duration_s), _AS_DURATION, WithJsonSchema(_DURATION)]
 """Seconds; 0 or more."""
-PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), _AS_DURATION, WithJsonSchema(_DURATION)]
+PositiveDuration = Annotated[
+    Fraction, PlainValidator(_positive(duration_s)), _AS_DURATION, WithJsonSchema(_DURATION)
+]
 Durations = Annotated[
     Fraction | tuple[Fraction, ...],
     PlainValidator(_one_or_list(duration_s)),
@@ -378,7 +434,10 @@ Rate = Annotated[int, PlainValidator(_positive(rate_bps)), _AS_RATE, WithJsonSch
 """Bits per second; 1 or more."""
 Real = Annotated[Fraction, PlainValidator(_real), _AS_REAL, WithJsonSchema(_REAL)]
 PositiveReal = Annotated[
-    Fraction, PlainValidator(_positive_real), _AS_REAL, WithJsonSchema({**_REAL, "exclusiveMinimum": 0})
+    Fraction,
+    PlainValidator(_positive_real),
+    _AS_REAL,
+    WithJsonSchema({**_REAL, "exclusiveMinimum": 0}),
 ]
 _NAME, _STEP_NAME = "[A-Za-z][A-Za-z0-9_-]{0,31}", "[A-Za-z][A-Za-z0-9_.-]{0,63}"
 NAME = re.compile(_NAME)
@@ -390,7 +449,12 @@ Name = Annotated[
 """The name of a job, host, switch...: up to 32 letters, digits, '-' and '_'; a letter first."""
 StepName = Annotated[
     str,
-    PlainValidator(_named(_STEP_NAME, "the name of a step (up to 64 letters, digits, '.', '-', '_'; a letter first)")),
+    PlainValidator(
+        _named(
+            _STEP_NAME,
+            "the name of a step (up to 64 letters, digits, '.', '-', '_'; a letter first)",
+        )
+    ),
     WithJsonSchema({"type": "string", "pattern": f"^{_STEP_NAME}$", "examples": ["forward-l1-w1"]}),
 ]
 """The name of a step of a job: up to 64 letters, digits, '.', '-' and '_'; a letter first."""
@@ -398,11 +462,13 @@ Count = Annotated[int, Field(strict=True, ge=1, le=10**6)]
 """A whole number; 1 or more."""
 
 
-# --- from errors of the libraries to ours ----------------------------------------------------------------------------
+# -- from errors of the libraries to ours ----------------------------------------------------------
 
 
 class _Loader(yaml.CSafeLoader):
-    """A loader that refuses what YAML allows: a key given twice (the last would win) and a key that is not text."""
+    """A loader that refuses what YAML allows: a key given twice (the last would win) and a key that
+    is not text.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         if isinstance(node, yaml.MappingNode):
@@ -411,17 +477,23 @@ class _Loader(yaml.CSafeLoader):
                 if key.tag == "tag:yaml.org,2002:merge":
                     continue
                 if key.tag != "tag:yaml.org,2002:str":
-                    raise _fault(f"key {_key_text(key)} is not text (quote it)", key.start_mark, "not-text")
+                    raise _fault(
+                        f"key {_key_text(key)} is not text (quote it)", key.start_mark, "not-text"
+                    )
                 if key.value in seen:
                     raise _fault(
-                        f"duplicate key {shown(key.value)} (keep one of them)", key.start_mark, "duplicate-key"
+                        f"duplicate key {shown(key.value)} (keep one of them)",
+                        key.start_mark,
+                        "duplicate-key",
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def _check_depth(text: str) -> None:
-    """Raise an error for nesting so deep that libyaml's recursive composer would run out of stack."""
+    """Raise an error for nesting so deep that libyaml's recursive composer would run out of
+    stack.
+    """
     said = f"is nested more than {MAX_DEPTH} deep (flatten it)"
     depth = 0
     try:
@@ -433,7 +505,8 @@ def _check_depth(text: str) -> None:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
     except yaml.MarkedYAMLError as error:
-        # Recent versions of libyaml have a limit of their own, which they may meet while they look ahead.
+        # Recent versions of libyaml have a limit of their own, which they may meet while they look
+        # ahead.
         if "nesting depth" in (error.problem or ""):
             raise _fault(said, error.problem_mark, "nested-too-deep") from None
         raise
@@ -471,7 +544,14 @@ def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
 
 
 def _yaml_type(value: object) -> str:
-    named = {dict: "mapping", list: "list", str: "text", bool: "truth value", int: "number", float: "number"}
+    named = {
+        dict: "mapping",
+        list: "list",
+        str: "text",
+        bool: "truth value",
+        int: "number",
+        float: "number",
+    }
     return named.get(type(value), "null" if value is None else type(value).__name__)
 
 
@@ -510,7 +590,11 @@ def _code(error: ErrorDetails) -> Code:
         code: Code = context["code"]
         return code
     raised = context.get("error")
-    return raised.code if isinstance(raised, CodedError) else _CODES.get(error["type"], "invalid-value")
+    return (
+        raised.code
+        if isinstance(raised, CodedError)
+        else _CODES.get(error["type"], "invalid-value")
+    )
 
 
 def _reason(error: ErrorDetails) -> str:
@@ -525,7 +609,10 @@ def _reason(error: ErrorDetails) -> str:
         case "greater_than_equal":
             return f"{shown(value)} is too small (give {context['ge']} or more)"
         case "less_than_equal" | "int_parsing_size":
-            return f"{shown(value)} is too large (give {context.get('le', 'a smaller number')} or less)"
+            return (
+                f"{shown(value)} is too large (give {context.get('le', 'a smaller number')} or"
+                " less)"
+            )
         case "string_type":
             return f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)"
         case "literal_error":

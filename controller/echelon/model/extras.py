@@ -1,7 +1,7 @@
 """What comes with the package or beside it.
 
-An extra brings what a command imports, or a plug-in that the base does not have. `shipped` has the files beside the
-code: examples, topologies, P4 sources and the compiled programs.
+An extra brings what a command imports, or a plug-in that the base does not have. `shipped` has the
+files beside the code: examples, topologies, P4 sources and the compiled programs.
 """
 
 from __future__ import annotations
@@ -56,11 +56,16 @@ PLUG_INS = {
 
 
 def plug_in(group: str, name: str) -> str | None:
-    """Return the line that says how to install the plug-in `name` of an entry-point group; None: there is none."""
+    """Return the line that says how to install the plug-in `name` of an entry-point group; None:
+    there is none.
+    """
     extra = PLUG_INS[group].get(name)
     if extra is None:
         return None
-    return f"'{name.replace('.', ' ')}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
+    return (
+        f"'{name.replace('.', ' ')}' is in the plug-in echelon-{extra} (run: pip install"
+        f" 'echelon-p4[{extra}]')"
+    )
 
 
 def how_to_install(error: ImportError) -> str | None:
@@ -75,6 +80,8 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def shipped() -> Path:
-    """Return the directory that has `examples`, `topologies` and `p4src`, in an installed package or in a checkout."""
+    """Return the directory that has `examples`, `topologies` and `p4src`, in an installed package
+    or in a checkout.
+    """
     installed = _PACKAGE / "_shipped"
     return installed if installed.is_dir() else _PACKAGE.parent.parent

@@ -1,4 +1,6 @@
-"""Objects made for each job, kept for as long as the job is there, and copies of what keeps them."""
+"""Objects made for each job, kept for as long as the job is there, and copies of what keeps
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def altered(thing: T, **attributes: Any) -> T:
 
 
 class Kept(Generic[*Of, T]):
-    """A maker of one object for each job, which keeps it until the job goes or its inputs change."""
+    """A maker of one object for each job, which keeps it until the job goes or its inputs
+    change.
+    """
 
     def __init__(self, make: Callable[[*Of], T]) -> None:
         self._make = make
@@ -28,10 +32,11 @@ class Kept(Generic[*Of, T]):
         self._made: dict[str, T] = {}
 
     def update(self, of: Mapping[str, tuple[*Of]]) -> Mapping[str, T]:
-        """Return, by job, the object made of `of[job]`: the same object as at the last call if the inputs are equal.
+        """Return, by job, the object made of `of[job]`: the same object as at the last call if the
+        inputs are equal.
 
-        Objects of other jobs are forgotten. Both mappings belong to this maker and the caller, who do not change them.
-        Raise what the maker raises; then nothing has changed.
+        Objects of other jobs are forgotten. Both mappings belong to this maker and the caller, who
+        do not change them. Raise what the maker raises; then nothing has changed.
         """
         # In C for all jobs but those that changed. A tuple compares its items by identity first.
         changed = [*compress(of, map(ne, of.values(), map(self._of.get, of)))]
@@ -40,8 +45,8 @@ class Kept(Generic[*Of, T]):
         return self._made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a maker that goes on from here. Inputs and objects are immutable, so that the copy shares them, and so
-        does the rest of a deep copy that it is a part of."""
+        """Return a maker that goes on from here. Inputs and objects are immutable, so that the copy
+        shares them, and so does the rest of a deep copy that it is a part of."""
         for job, thing in self._made.items():
             memo.update((id(one), one) for one in (*self._of[job], thing))
         return altered(self, _make=deepcopy(self._make, memo))

@@ -1,7 +1,8 @@
-"""What a long command is doing, how much of that is done, and how long the rest will take. No I/O, no threads.
+"""What a long command is doing, how much of that is done, and how long the rest will take. No I/O,
+no threads.
 
-Whatever may take long is given a `CommandProgress` and tells it what happens. A command line shows that
-(`echelon.cli.progress`) from an `Account`, which has one clock for all stages of the command.
+Whatever may take long is given a `CommandProgress` and tells it what happens. A command line shows
+that (`echelon.cli.progress`) from an `Account`, which has one clock for all stages of the command.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ LINE_EVERY_S = 10.0
 LONG_S = 60.0
 """The duration from which a command is a long one."""
 _TRUSTED_S = 2.0
-"""The duration of expected phases that have to be over before they say more about the machine than expectation does."""
+"""The duration of expected phases that have to be over before they say more about the machine than
+expectation does.
+"""
 _SILENCE = 1 / 4
-"""The least time left of a phase, as a part of the time since it was last heard of. A phase that takes longer than
-expected then seems to take ever longer, and one that takes as long as expected is hardly overestimated."""
+"""The least time left of a phase, as a part of the time since it was last heard of. A phase that
+takes longer than expected then seems to take ever longer, and one that takes as long as expected is
+hardly overestimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,10 @@ class Phase:
 
     name: str
     kind: str = ""
-    """Phases of a kind take times in proportion to their costs. A phase without a kind is the only one of its own."""
+    """Phases of a kind take times in proportion to their costs.
+
+    A phase without a kind is the only one of its own.
+    """
     cost: float = 1.0
     expected_s: float | None = None
     """The expected time before any phase of the kind is over; None: there is no telling."""
@@ -45,14 +52,15 @@ class Phase:
 class CommandProgress:
     """A listener to what a command does. This one shows nothing.
 
-    A command whose stages differ in pace says which phases it has, and when each begins. Without phases, every stage
-    is one phase, of which the done parts are the share.
+    A command whose stages differ in pace says which phases it has, and when each begins. Without
+    phases, every stage is one phase, of which the done parts are the share.
     """
 
     def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
         """Begin the next stage: `doing` in words, and how many parts it has, if that is known.
 
-        `kept` of them are there from an earlier command. `unit` is what the parts are, in the plural.
+        `kept` of them are there from an earlier command. `unit` is what the parts are, in the
+        plural.
         """
 
     def doing(self, what: str, /) -> None:
@@ -65,10 +73,16 @@ class CommandProgress:
         """Say which phases are to come, in their order, until the command is over."""
 
     def begin(self, name: str = "", /) -> None:
-        """Begin the next phase, or the next of this name unless that has begun. Phases before it are left out."""
+        """Begin the next phase, or the next of this name unless that has begun.
+
+        Phases before it are left out.
+        """
 
     def share(self, done: float, /) -> None:
-        """Say which share of this phase is done. Its pace is measured from the last 0, or from its beginning."""
+        """Say which share of this phase is done.
+
+        Its pace is measured from the last 0, or from its beginning.
+        """
 
 
 UNSEEN = CommandProgress()
@@ -102,7 +116,9 @@ class HowFar:
     @property
     def line(self) -> str:
         """Return all of it in one line."""
-        return f"{clock_text(self.elapsed_s)}  " + ", ".join(filter(None, (self.doing, self.counted, self.left)))
+        return f"{clock_text(self.elapsed_s)}  " + ", ".join(
+            filter(None, (self.doing, self.counted, self.left))
+        )
 
 
 @dataclass(slots=True)
@@ -157,9 +173,10 @@ class _PhaseTime:
 class Account(CommandProgress):
     """An account of the progress of one command.
 
-    `now_s` is the clock, in seconds; one thread may tell the account while another one looks at it. `if_long` is what
-    is said once of a long command, as soon as it turns out to be one. `worked_s` is the clock of the processor time of
-    a command that always computes: it tells how much of a processor the machine has for it.
+    `now_s` is the clock, in seconds; one thread may tell the account while another one looks at it.
+    `if_long` is what is said once of a long command, as soon as it turns out to be one. `worked_s`
+    is the clock of the processor time of a command that always computes: it tells how much of a
+    processor the machine has for it.
     """
 
     def __init__(
@@ -227,7 +244,9 @@ class Account(CommandProgress):
         """Return how far the command is now."""
         now_s = self._now_s()
         elapsed_s = now_s - self._began_s
-        return HowFar(self._doing, self._done, self._parts, self._unit, elapsed_s, self._left_s(now_s))
+        return HowFar(
+            self._doing, self._done, self._parts, self._unit, elapsed_s, self._left_s(now_s)
+        )
 
     def _left_s(self, now_s: float) -> float | None:
         current = self._phase
@@ -243,7 +262,9 @@ class Account(CommandProgress):
             before = paces.get(kind, _Pace())
             whole_s = now_s - current.began_s + left_s
             # It counts as much as is seen of it.
-            paces[kind] = _Pace(before.cost + current.share * cost, before.took_s + current.share * whole_s)
+            paces[kind] = _Pace(
+                before.cost + current.share * cost, before.took_s + current.share * whole_s
+            )
         for phase in ahead:
             expected_s = self._expected_s(phase, paces)
             if expected_s is None:
@@ -263,7 +284,10 @@ class Account(CommandProgress):
     def _slowness(self) -> float:
         """How many times as long as expected this machine takes, with what else it does."""
         slowness = 1.0
-        if self._worked_s is not None and (worked_s := self._worked_s() - self._worked_before_s) > 0:
+        if (
+            self._worked_s is not None
+            and (worked_s := self._worked_s() - self._worked_before_s) > 0
+        ):
             slowness = max((self._now_s() - self._began_s) / worked_s, 1.0)
         over = self._as_expected
         return (slowness * _TRUSTED_S + over.took_s) / (_TRUSTED_S + over.cost)

@@ -1,8 +1,8 @@
 """Exact quantities from text: ``"10 ms"``, ``"2.5 MB"``, ``"10 Mbit/s"``.
 
-A quantity is a decimal number and a unit. Units are case-sensitive (`Mbit/s` is not `mbit/s`). Decimal prefixes are
-powers of 1000; `Ki`, `Mi`, `Gi` and `Ti` are powers of 1024. A number without a unit is refused, so that no file
-depends on what its reader assumes; only 0 needs no unit.
+A quantity is a decimal number and a unit. Units are case-sensitive (`Mbit/s` is not `mbit/s`).
+Decimal prefixes are powers of 1000; `Ki`, `Mi`, `Gi` and `Ti` are powers of 1024. A number without
+a unit is refused, so that no file depends on what its reader assumes; only 0 needs no unit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from fractions import Fraction
 from echelon.model.errors import Code, CodedError
 
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)", re.ASCII
+    r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)",
+    re.ASCII,
 )
 
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,2})?|[0-9]+/[0-9]+", re.ASCII)
@@ -32,7 +33,10 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_TEXT
 
 
 class QuantityError(CodedError, ValueError):
-    """The text is not a quantity of the kind wanted. The message is one line and says what to write instead."""
+    """The text is not a quantity of the kind wanted.
+
+    The message is one line and says what to write instead.
+    """
 
     code: Code = "not-a-quantity"
 
@@ -50,20 +54,28 @@ class _Kind:
     def parse(self, value: object) -> Fraction:
         match = _QUANTITY.fullmatch(_text(value, self).strip())
         if match is None:
-            raise QuantityError(f"{shown(value)} is not a {self.what} (write it as in {self.example})")
+            raise QuantityError(
+                f"{shown(value)} is not a {self.what} (write it as in {self.example})"
+            )
         number, unit = Fraction(match["number"]), match["unit"]
         if not unit and number != 0:
             raise QuantityError(
-                f"{shown(value)} has no unit (write for example {self.example}; {self.choice()})", code="missing-unit"
+                f"{shown(value)} has no unit (write for example {self.example}; {self.choice()})",
+                code="missing-unit",
             )
         if unit and unit not in self.units:
-            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self.choice()})", code="unknown-unit")
+            raise QuantityError(
+                f"{shown(unit)} is not a unit of {self.what} ({self.choice()})", code="unknown-unit"
+            )
         amount = number * self.units[unit] if unit else number
         if amount < 0:
-            raise QuantityError(f"{shown(value)} is negative (a {self.what} is 0 or more)", code="too-small")
+            raise QuantityError(
+                f"{shown(value)} is negative (a {self.what} is 0 or more)", code="too-small"
+            )
         if amount > self.largest:
             raise QuantityError(
-                f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})", code="too-large"
+                f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})",
+                code="too-large",
             )
         if self.whole and amount.denominator != 1:
             raise QuantityError(f"{shown(value)} is not a whole number of {self.whole} (round it)")
@@ -136,14 +148,17 @@ def rate_bps(value: object) -> int:
 
 
 def number(text: str) -> Fraction:
-    """Return a decimal number or a fraction, as in ``0.01``, ``1e-2``, ``1/100``. Raises `QuantityError`.
+    """Return a decimal number or a fraction, as in ``0.01``, ``1e-2``, ``1/100``. Raises
+    `QuantityError`.
 
     The exponent has two digits at most, because a longer one could take for ever to evaluate.
     """
     if len(text) <= MAX_TEXT and _NUMBER.fullmatch(text):
         with suppress(ValueError, ZeroDivisionError):
             return Fraction(text)
-    raise QuantityError(f"{shown(text)} is not a number (write for example 0.01)", code="not-a-number")
+    raise QuantityError(
+        f"{shown(text)} is not a number (write for example 0.01)", code="not-a-number"
+    )
 
 
 def duration_text(seconds: Fraction) -> str:
@@ -167,7 +182,9 @@ def _decimal(value: Fraction) -> str:
 
 
 def shown(value: object) -> str:
-    """Return `value` as a message shows it: on one line, short, and with YAML's words for null, true and false."""
+    """Return `value` as a message shows it: on one line, short, and with YAML's words for null,
+    true and false.
+    """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     try:
@@ -187,6 +204,7 @@ def _text(value: object, kind: _Kind) -> str:
             return "0"
         if isinstance(value, int) or value * 0 == 0:  # neither infinite nor not-a-number
             raise QuantityError(
-                f"{shown(value)} has no unit (write for example {kind.example}; {kind.choice()})", code="missing-unit"
+                f"{shown(value)} has no unit (write for example {kind.example}; {kind.choice()})",
+                code="missing-unit",
             )
     raise QuantityError(f"{shown(value)} is not a {kind.what} (write it as in {kind.example})")

@@ -19,7 +19,8 @@ Link = tuple[str, str]
 class ActiveFlow:
     """A flow that has started and not finished, as a scheduler sees it.
 
-    The fluid engine keeps one object for each flow and updates `remaining_bytes` before it asks for rates or ranks.
+    The fluid engine keeps one object for each flow and updates `remaining_bytes` before it asks for
+    rates or ranks.
     """
 
     job: str
@@ -35,21 +36,24 @@ class ActiveFlow:
     sequence: int
     """Counts flow starts in the whole run: breaks ties by arrival."""
     max_rate_Bps: Number | None = None  # noqa: N815
-    """Bytes per second at which the sender sends, whatever happens to its packets (background); None: no limit."""
+    """Bytes per second at which the sender sends, whatever happens to its packets (background);
+    None: no limit.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Rates in bytes per second, in the order of the flows given.
 
-    They hold until one of these flows finishes or another one joins them, or until `valid_until_s` (None: no other
-    limit).
+    They hold until one of these flows finishes or another one joins them, or until `valid_until_s`
+    (None: no other limit).
     """
 
     rates_Bps: Sequence[Number]  # noqa: N815
     valid_until_s: Number | None = None
     ranks: Sequence[int] | None = None
-    """The rank of each flow, from 0 for the most urgent, if the policy assigns priorities rather than rates.
+    """The rank of each flow, from 0 for the most urgent, if the policy assigns priorities rather
+    than rates.
 
     The flows of a coflow have the same rank."""
 
@@ -66,13 +70,16 @@ class Allocator(Protocol):
 class LocalAllocator(Allocator, Protocol):
     """An allocator whose rates depend on neighbours only.
 
-    `allocate` is called with all flows of one or more neighbourhoods, in order of `ActiveFlow.sequence`, rather than
-    with all flows of the run. Two flows are in one neighbourhood if they meet at a link that could be full, have the
-    same `neighbourhood`, or are connected by other flows of which this is true.
+    `allocate` is called with all flows of one or more neighbourhoods, in order of
+    `ActiveFlow.sequence`, rather than with all flows of the run. Two flows are in one neighbourhood
+    if they meet at a link that could be full, have the same `neighbourhood`, or are connected by
+    other flows of which this is true.
     """
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
-        """Return what couples the flow to others that share no link with it, such as its job; None if nothing does."""
+        """Return what couples the flow to others that share no link with it, such as its job; None
+        if nothing does.
+        """
 
 
 @runtime_checkable

@@ -1,8 +1,8 @@
 """The closed loop of one training job as a state machine without I/O: facts in, instructions out.
 
-The fluid simulator, the virtual fabric and real emulators drive the same machine. They tell it what finished and when;
-it says what starts now. It only stores the times it is given, so they may be of any type: exact seconds, integer
-nanoseconds.
+The fluid simulator, the virtual fabric and real emulators drive the same machine. They tell it what
+finished and when; it says what starts now. It only stores the times it is given, so they may be of
+any type: exact seconds, integer nanoseconds.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class IterationRecord(Generic[T_co]):
     flows: dict[str, Span[T_co]] = field(default_factory=dict)
     computes: dict[str, Span[T_co]] = field(default_factory=dict)
     references: dict[str, T_co] = field(default_factory=dict)
-    """The reference time of each EchelonFlow: when the first of its flows started. That is the head flow, unless its
-    producer is late. Then the EchelonFlow is late from the start, and so ranks higher."""
+    """The reference time of each EchelonFlow: when the first of its flows started. That is the head
+    flow, unless its producer is late. Then the EchelonFlow is late from the start, and so ranks
+    higher."""
 
 
 @dataclass(slots=True)
@@ -68,7 +69,10 @@ def duration_s(record: IterationRecord[Number]) -> Number: ...
 
 
 def duration_s(record: IterationRecord[Number]) -> Number:
-    """Return how long a finished iteration took, seconds. Raises `ValueError` if it has not finished."""
+    """Return how long a finished iteration took, seconds.
+
+    Raises `ValueError` if it has not finished.
+    """
     if record.finish is None:
         raise ValueError(f"iteration {record.iteration} has not finished")
     return record.finish - record.start
@@ -83,7 +87,10 @@ def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Nu
 
 
 def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Number:
-    """Return the tardiness of an EchelonFlow in an iteration, seconds. Raises `ValueError` if a flow is unfinished."""
+    """Return the tardiness of an EchelonFlow in an iteration, seconds.
+
+    Raises `ValueError` if a flow is unfinished.
+    """
     finish: dict[str, Number] = {}
     for name in echelonflow.flows:
         at = record.flows[name].finish if name in record.flows else None
@@ -136,7 +143,11 @@ class Turns:
 
     def __init__(self, job: Job) -> None:
         self._in_turn = job.in_turn
-        names = [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)] if job.in_turn else ()
+        names = (
+            [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)]
+            if job.in_turn
+            else ()
+        )
         self._place = {name: place for place, name in enumerate(names)}
         self._waiting: dict[str, deque[str]] = {}
         """The flows that wait for their turn, by the host that sends another."""
@@ -152,7 +163,8 @@ class Turns:
         return True
 
     def behind(self, step: ComputeUnit | Flow | None, ready: list[str]) -> list[str]:
-        """Return what starts behind a step that has finished (None: another host's flow), where `ready` waited for it.
+        """Return what starts behind a step that has finished (None: another host's flow), where
+        `ready` waited for it.
 
         What has waited for its turn goes first.
         """
@@ -165,11 +177,13 @@ class Turns:
 class JobExecution(Generic[T]):
     """A job that runs iteration after iteration; each starts when the previous one has finished.
 
-    `delays` maps (worker, iteration) to the seconds by which the first unit that the worker starts in that iteration
-    takes longer (a straggler). `more(iteration)` says, before each iteration after the first, whether to start it.
+    `delays` maps (worker, iteration) to the seconds by which the first unit that the worker starts
+    in that iteration takes longer (a straggler). `more(iteration)` says, before each iteration
+    after the first, whether to start it.
 
-    Raises `ValueError` for a job that could never run: an unknown or repeated name, a cycle, nothing to do, or an
-    EchelonFlow of flows that the job does not have or that are in another EchelonFlow.
+    Raises `ValueError` for a job that could never run: an unknown or repeated name, a cycle,
+    nothing to do, or an EchelonFlow of flows that the job does not have or that are in another
+    EchelonFlow.
     """
 
     def __init__(
@@ -196,7 +210,9 @@ class JobExecution(Generic[T]):
         for echelonflow in job.echelonflows:
             for name in echelonflow.flows:
                 if not isinstance(self._steps.get(name), Flow):
-                    raise ValueError(f"job {job.name}: EchelonFlow {echelonflow.name} has no flow {name} to hold")
+                    raise ValueError(
+                        f"job {job.name}: EchelonFlow {echelonflow.name} has no flow {name} to hold"
+                    )
                 if self._echelonflow_of.setdefault(name, echelonflow.name) != echelonflow.name:
                     raise ValueError(f"job {job.name}: flow {name} is in two EchelonFlows")
         self._missing: dict[str, int] = {}
@@ -216,7 +232,10 @@ class JobExecution(Generic[T]):
         return self._finished(name, now, self._current.computes)
 
     def flow_finished(self, name: str, now: T) -> list[Instruction[T]]:
-        """Record that the last byte of a flow has arrived. Raises `ValueError` if the flow was not running."""
+        """Record that the last byte of a flow has arrived.
+
+        Raises `ValueError` if the flow was not running.
+        """
         return self._finished(name, now, self._current.flows)
 
     @property
@@ -282,26 +301,29 @@ class JobExecution(Generic[T]):
 
 
 Until: TypeAlias = Literal["all-done", "exactly"]
-"""The rule for a job that has finished its iterations before the others: it continues (``all-done``) or stops
-(``exactly``).
+"""The rule for a job that has finished its iterations before the others: it continues
+(``all-done``) or stops (``exactly``).
 """
 
 
 class Completion:
     """The progress of a run's jobs, and what follows from it.
 
-    `iterations` is the number that every job has to finish; None means that the run never ends by itself.
+    `iterations` is the number that every job has to finish; None means that the run never ends by
+    itself.
 
     Virtual runs, runs on real hosts and the fluid simulator share this rule:
 
     - A run is over when every job has finished the iterations that were asked for.
-    - Under ``all-done``, a job that is ahead begins further iterations until then, so that the load on the network
-    stays.
+    - Under ``all-done``, a job that is ahead begins further iterations until then, so that the load
+      on the network stays.
     - Under ``exactly``, it stops after its own.
     - Background and cross traffic last as long as the run and never prolong it.
     """
 
-    def __init__(self, jobs: Iterable[str], iterations: int | None, until: Until = "all-done") -> None:
+    def __init__(
+        self, jobs: Iterable[str], iterations: int | None, until: Until = "all-done"
+    ) -> None:
         self._finished = dict.fromkeys(jobs, 0)
         self._iterations = iterations
         self._load_stays = until == "all-done"
@@ -323,7 +345,9 @@ class Completion:
     @property
     def reached(self) -> bool:
         """Whether the run is over. A run without jobs is over at once."""
-        return self._iterations is not None and all(n >= self._iterations for n in self._finished.values())
+        return self._iterations is not None and all(
+            n >= self._iterations for n in self._finished.values()
+        )
 
     @property
     def common_iterations(self) -> int:

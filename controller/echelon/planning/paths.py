@@ -15,14 +15,19 @@ from echelon.planning.allocation import Link
 from echelon.planning.plan import PlanError
 
 Paths = Mapping[str, Path]
-"""The path of each flow of one job, both hosts included. The flows of one connection take the same."""
+"""The path of each flow of one job, both hosts included.
+
+The flows of one connection take the same.
+"""
 
 _ROUNDING = 1e-9
 """Packets."""
 
 
 def links_of(path: Sequence[str]) -> tuple[Link, ...]:
-    """Return the directed links of a path of nodes, or of a tree (`echelon.model.fabric.model.BREAK`)."""
+    """Return the directed links of a path of nodes, or of a tree
+    (`echelon.model.fabric.model.BREAK`).
+    """
     if BREAK in path:
         return tuple(link for link in pairwise(path) if BREAK not in link)
     return tuple(pairwise(path))
@@ -52,8 +57,9 @@ def switches_of(path: Path) -> Path:
 def packets_held(path: Sequence[str], fabric: Fabric, packet_bytes: int) -> int:
     """Return how many packets in flight fill a path on which no others wait.
 
-    That is what its slowest link carries while each node on the way stores and forwards a packet, and on the way back
-    the acknowledgement, which may find at each node that a packet of the other direction has just begun.
+    That is what its slowest link carries while each node on the way stores and forwards a packet,
+    and on the way back the acknowledgement, which may find at each node that a packet of the other
+    direction has just begun.
     """
     one_way_s, slowest_Bps = 0.0, inf  # noqa: N806
     for link in links_of(path):
@@ -70,11 +76,15 @@ class FlowPaths:
         self._chosen = ChosenByFabric()
         self._paths = Kept(_paths)
 
-    def update(self, jobs: Sequence[Job], fabric: Fabric, chooser: PathChooser | None = None) -> Mapping[str, Paths]:
-        """Return the paths by job, in the jobs' order: the same object as at the last call where nothing changed.
+    def update(
+        self, jobs: Sequence[Job], fabric: Fabric, chooser: PathChooser | None = None
+    ) -> Mapping[str, Paths]:
+        """Return the paths by job, in the jobs' order: the same object as at the last call where
+        nothing changed.
 
         `chooser` chooses them; by default one of its own that does what the fabric says. Raises
-        `PlanError` if two jobs have one name or a worker cannot be reached; then nothing has changed.
+        `PlanError` if two jobs have one name or a worker cannot be reached; then nothing has
+        changed.
         """
         check_names(jobs)
         try:
@@ -93,5 +103,9 @@ def check_names(jobs: Sequence[Job]) -> None:
     seen: set[str] = set()
     for job in jobs if len({job.name for job in jobs}) < len(jobs) else ():
         if job.name in seen:
-            raise PlanError(f"job {job.name}: two jobs have this name; give each its own", job.name, code="duplicate")
+            raise PlanError(
+                f"job {job.name}: two jobs have this name; give each its own",
+                job.name,
+                code="duplicate",
+            )
         seen.add(job.name)

@@ -20,11 +20,15 @@ from echelon.planning.rankings.base import Ranking
 LEVELS = 8
 """Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
 CONTROL_QUEUE = LEVELS - 1
-"""The queue of acknowledgements: a policy that does not keep it free must serve it before what waits for them."""
+"""The queue of acknowledgements: a policy that does not keep it free must serve it before what
+waits for them.
+"""
 
 
 class PlanError(CodedError, ValueError):
-    """A policy cannot be made, or it cannot plan these jobs on this fabric; the message says what to change."""
+    """A policy cannot be made, or it cannot plan these jobs on this fabric; the message says what
+    to change.
+    """
 
     code: Code = "plan-impossible"
 
@@ -36,7 +40,9 @@ class PlanError(CodedError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FlowPlan:
-    """One flow (the same in every iteration): how it is ranked, and along which switches it goes."""
+    """One flow (the same in every iteration): how it is ranked, and along which switches it
+    goes.
+    """
 
     job: str
     flow: str
@@ -75,9 +81,13 @@ class Plan:
     best_effort_queue: int = 0
     """The queue of traffic that no job claims."""
     shifts_s: Mapping[str, Fraction] = field(default_factory=dict)
-    """Seconds by which the host agents delay the first iteration of a job, by its name; absent: 0."""
+    """Seconds by which the host agents delay the first iteration of a job, by its name; absent:
+    0.
+    """
     rates_Bps: Mapping[FlowKey, Fraction] = field(default_factory=dict)  # noqa: N815
-    """Bytes per second, on the wire, at which the host agents send flows that are under way; absent: no limit."""
+    """Bytes per second, on the wire, at which the host agents send flows that are under way;
+    absent: no limit.
+    """
     hosts_rank: bool = False
     """Whether a host sends its flows by their rankings, and acknowledgements first.
 
@@ -86,26 +96,31 @@ class Plan:
     unranked_hosts: frozenset[str] = frozenset()
     """The hosts that send packets as they come although `hosts_rank`."""
     memory: Mapping[tuple[str, Path], object] = field(default_factory=dict)
-    """What trees of switches get of their memory, by job and path, in the terms of the plug-in that carries trees
-    (`echelon.switches.lowering.trees`); absent: what that gives by itself."""
+    """What trees of switches get of their memory, by job and path, in the terms of the plug-in that
+    carries trees (`echelon.switches.lowering.trees`); absent: what that gives by itself."""
     allocated: bool = False
-    """Whether the policy's rates (`Allocator`) say more of it than queues do: the fluid engine has them then."""
+    """Whether the policy's rates (`Allocator`) say more of it than queues do: the fluid engine has
+    them then.
+    """
     reactive: bool = False
-    """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
+    """Whether a central scheduler must hear of each flow's start and finish; the policy is then an
+    `Allocator`.
+    """
 
     @classmethod
     def of_jobs(cls, policy: str, flows: Mapping[str, tuple[FlowPlan, ...]], **others: Any) -> Self:
         """Return a plan of the flows of each job, by its name; `others` are the other fields.
 
-        `by_job` is `flows` then: a policy that gives the same object for a job as in its last plan says that nothing
-        has changed for that job.
+        `by_job` is `flows` then: a policy that gives the same object for a job as in its last plan
+        says that nothing has changed for that job.
         """
         plan = cls(policy, tuple(chain.from_iterable(flows.values())), **others)
         plan.__dict__["by_job"] = flows
         return plan
 
     def with_rankings(self, rankings: Mapping[FlowKey, Ranking], **others: Any) -> Self:
-        """Return this plan with other rankings of some of its flows; `others` are other fields that change.
+        """Return this plan with other rankings of some of its flows; `others` are other fields that
+        change.
 
         Jobs none of whose rankings differ keep their object in `by_job`.
         """
@@ -117,7 +132,10 @@ class Plan:
                 flow = flows[place] = replace(flows[place], ranking=ranking)
                 of_jobs.setdefault(key[0], list(self.by_job[key[0]]))[of_job] = flow
         plan = replace(self, flows=tuple(flows) if of_jobs else self.flows, **others)
-        plan.__dict__["by_job"] = {**self.by_job, **{job: tuple(of_job) for job, of_job in of_jobs.items()}}
+        plan.__dict__["by_job"] = {
+            **self.by_job,
+            **{job: tuple(of_job) for job, of_job in of_jobs.items()},
+        }
         plan.__dict__["places"] = self.places
         return plan
 
@@ -126,14 +144,19 @@ class Plan:
         return self.hosts_rank and host not in self.unranked_hosts
 
     def ranking_at_host(self, flow: FlowKey) -> Ranking | None:
-        """Return the ranking by which its host sends a flow; None: its packets leave as they come."""
+        """Return the ranking by which its host sends a flow; None: its packets leave as they
+        come.
+        """
         return self.ranking[flow] if self.ranks_at(self.paths[flow[0]][flow[1]][0]) else None
 
     def delayed(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
         """Return the jobs as host agents start them: those of `shifts_s` that much later."""
         shifts_s = self.shifts_s
         return tuple(
-            replace(job, start_s=job.start_s + shifts_s[job.name]) if shifts_s.get(job.name) else job for job in jobs
+            replace(job, start_s=job.start_s + shifts_s[job.name])
+            if shifts_s.get(job.name)
+            else job
+            for job in jobs
         )
 
     @cached_property
@@ -144,7 +167,11 @@ class Plan:
     @cached_property
     def places(self) -> Mapping[FlowKey, tuple[int, int]]:
         """Return the index of each flow in `flows`, and in those of its job."""
-        of_job = {(flow.job, flow.flow): index for flows in self.by_job.values() for index, flow in enumerate(flows)}
+        of_job = {
+            (flow.job, flow.flow): index
+            for flows in self.by_job.values()
+            for index, flow in enumerate(flows)
+        }
         keys = [(flow.job, flow.flow) for flow in self.flows]
         return {key: (index, of_job[key]) for index, key in enumerate(keys)}
 

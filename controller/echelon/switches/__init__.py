@@ -1,5 +1,6 @@
 """What makes switches carry a plan, and what they report.
 
-In comes a plan. `lowering` turns it into an intent for each switch, `southbound` brings switches to their intents, and
-`telemetry` reads their digests. `targets` know what differs between kinds of switch. Begin with `lowering`.
+In comes a plan. `lowering` turns it into an intent for each switch, `southbound` brings switches to
+their intents, and `telemetry` reads their digests. `targets` know what differs between kinds of
+switch. Begin with `lowering`.
 """

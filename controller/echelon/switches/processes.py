@@ -1,8 +1,10 @@
-"""What Linux gives processes: children that do not outlive their parent, options of sockets, network namespaces.
+"""What Linux gives processes: children that do not outlive their parent, options of sockets,
+network namespaces.
 
-Options of sockets are those that the `socket` module does not name (from <asm-generic/socket.h>, <linux/in.h>,
-<linux/tcp.h>). A netlink socket belongs to the namespace of the thread that made it, whoever uses it later. So a thread
-of its own enters a namespace to make one, and everything else in this process stays where it is.
+Options of sockets are those that the `socket` module does not name (from <asm-generic/socket.h>,
+<linux/in.h>, <linux/tcp.h>). A netlink socket belongs to the namespace of the thread that made it,
+whoever uses it later. So a thread of its own enters a namespace to make one, and everything else in
+this process stays where it is.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ DIES_WITH_CALLER = ("setpriv", "--pdeathsig", "KILL", "--")
 """Words to put before a command: the kernel kills it when the thread that started it ends."""
 
 NICENESS = -10
-"""The niceness of processes that have a machine of their own in reality, such as switches and hosts: how busy the
-shared machine is should show in the times of a run as little as possible."""
+"""The niceness of processes that have a machine of their own in reality, such as switches and
+hosts: how busy the shared machine is should show in the times of a run as little as possible."""
 
 _TAIL_BYTES = 4000
 _TAIL_LINES = 3
@@ -32,9 +34,19 @@ _given_out: set[int] = set()
 
 
 def dies_with_this(signal: str = "KILL") -> tuple[str, ...]:
-    """Return the words to put before a command that gets this signal when this thread ends, also where that is before
-    the kernel knows of the wish. Call it in the thread that starts the command."""
-    return ("setpriv", "--pdeathsig", signal, "--", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"', str(os.getpid()))
+    """Return the words to put before a command that gets this signal when this thread ends, also
+    where that is before the kernel knows of the wish. Call it in the thread that starts the
+    command."""
+    return (
+        "setpriv",
+        "--pdeathsig",
+        signal,
+        "--",
+        "sh",
+        "-c",
+        'test "$PPID" = "$0" && exec "$@"',
+        str(os.getpid()),
+    )
 
 
 def preferred(niceness: int) -> tuple[str, ...]:
@@ -42,14 +54,20 @@ def preferred(niceness: int) -> tuple[str, ...]:
     return ("nice", "-n", str(niceness))
 
 
-def start(command: Sequence[str | Path], log: Path, mode: str = "wb", **options: Any) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str | Path], log: Path, mode: str = "wb", **options: Any
+) -> subprocess.Popen[bytes]:
     """Start a process that writes to `log`, and reads nothing unless `options` give it a `stdin`.
 
     It is in a group of its own: Ctrl-C in a terminal must not end it before its users.
     """
     with log.open(mode) as output:
         return subprocess.Popen(
-            command, **{"stdin": subprocess.DEVNULL, **options}, stdout=output, stderr=output, process_group=0
+            command,
+            **{"stdin": subprocess.DEVNULL, **options},
+            stdout=output,
+            stderr=output,
+            process_group=0,
         )
 
 
@@ -65,7 +83,9 @@ def said(log: Path) -> str:
 
 
 def free_port() -> int:
-    """Return a free TCP port of the loopback interface, a different one at each call in this process."""
+    """Return a free TCP port of the loopback interface, a different one at each call in this
+    process.
+    """
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -103,7 +123,10 @@ _PIDFD_GETFD = 438
 
 
 def borrowed_socket(process: int, descriptor: int) -> socket.socket:
-    """Return a socket that another process has open. What is set on it is set for both. Raises OSError."""
+    """Return a socket that another process has open.
+
+    What is set on it is set for both. Raises OSError.
+    """
     pidfd = os.pidfd_open(process)
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -120,10 +143,12 @@ _CLONE_NEWNET = 0x40000000
 
 
 def enter(path: str | None) -> None:
-    """Move the calling thread to the network namespace at `path`, or to a new one if it is None. Raises OSError.
+    """Move the calling thread to the network namespace at `path`, or to a new one if it is None.
+    Raises OSError.
 
-    A netlink socket belongs to the namespace of the thread that made it, whoever uses it later. So a thread of its own
-    enters a namespace to make one, and everything else in this process stays where it is.
+    A netlink socket belongs to the namespace of the thread that made it, whoever uses it later. So
+    a thread of its own enters a namespace to make one, and everything else in this process stays
+    where it is.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if path is None:
@@ -144,8 +169,8 @@ def netlink_socket() -> socket.socket:
 def open_netlink(path: str | None = None) -> IPRoute:
     """Return a netlink client in the network namespace at `path`, or in the caller's if it is None.
 
-    The caller uses and closes it in this thread, where no event loop may be running. pyroute2 itself would fork this
-    process to enter a namespace. Raises OSError.
+    The caller uses and closes it in this thread, where no event loop may be running. pyroute2
+    itself would fork this process to enter a namespace. Raises OSError.
     """
     from pyroute2 import IPRoute
 

@@ -1,4 +1,7 @@
-"""Fields of Protocol buffers as bytes. Messages are their fields one after the other, so they need no object."""
+"""Fields of Protocol buffers as bytes.
+
+Messages are their fields one after the other, so they need no object.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ def problems(job: echelon.JobSpec) -> Iterator[str]:
         for src, dst, what in ((here, there, "activations"), (there, here, "gradients")):
             found = sent.pop((src, dst, ACTIVATION_BYTES), 0)
             if found != MICRO_BATCHES:
-                yield f"{src} sends {found} {what} of {ACTIVATION_BYTES} bytes to {dst}, not {MICRO_BATCHES}"
+                yield (
+                    f"{src} sends {found} {what} of {ACTIVATION_BYTES} bytes to {dst}, not"
+                    f" {MICRO_BATCHES}"
+                )
     for src, dst, size in sent:
         yield f"{src} sends {size} bytes to {dst}, which nobody has measured"
     computed = sum(unit.duration_s for unit in built.computes)
@@ -42,7 +45,9 @@ def problems(job: echelon.JobSpec) -> Iterator[str]:
 def main(folder: Path) -> int:
     job = echelon.load_job(folder / "job.yaml")
     found = list(problems(job))
-    fabric = echelon.fabrics.leaf_spine(leaves=2, spines=1, hosts_per_leaf=3, oversubscription=3, rate_bps=RATE_BPS)
+    fabric = echelon.fabrics.leaf_spine(
+        leaves=2, spines=1, hosts_per_leaf=3, oversubscription=3, rate_bps=RATE_BPS
+    )
     compared = echelon.simulate(
         {"fabric": fabric, "jobs": [job, OTHER], "iterations": 10}, policies=["fair", "echelon"]
     )
@@ -52,7 +57,10 @@ def main(folder: Path) -> int:
     for problem in found:
         print(problem)
     for outcome in compared:
-        print(f"{outcome.policy}: {outcome.job} takes {outcome.mean_slowdown:.2f} times as long as alone")
+        print(
+            f"{outcome.policy}: {outcome.job} takes {outcome.mean_slowdown:.2f} times as long as"
+            " alone"
+        )
     print("there is something left to do" if found else "done")
     return 1 if found else 0
 

@@ -30,17 +30,25 @@ def policy_in(folder: Path) -> Any:
 def problems(slowdown: dict[str, float]) -> Iterator[str]:
     """Yield what the policy lacks, from the slowdown of each job."""
     if slowdown["gold"] > 1.05:
-        yield f"gold has the largest weight and takes {slowdown['gold']:.2f} times as long as alone, not 1.05 at most"
+        yield (
+            f"gold has the largest weight and takes {slowdown['gold']:.2f} times as long as alone,"
+            " not 1.05 at most"
+        )
     if min(slowdown["first"], slowdown["second"]) < slowdown["gold"] + 0.1:
         yield "a job of weight 1 is as fast as gold: who pays for the priority?"
     if abs(slowdown["first"] - slowdown["second"]) > 0.1:
-        yield f"jobs of equal weight take {slowdown['first']:.2f} and {slowdown['second']:.2f} times as long as alone"
+        yield (
+            f"jobs of equal weight take {slowdown['first']:.2f} and {slowdown['second']:.2f} times"
+            " as long as alone"
+        )
 
 
 def main(folder: Path) -> int:
     hosts = len(WEIGHTS)
     fabric = echelon.build_fabric(
-        echelon.fabrics.leaf_spine(leaves=2, spines=1, hosts_per_leaf=hosts, oversubscription=hosts, rate_bps=10**8)
+        echelon.fabrics.leaf_spine(
+            leaves=2, spines=1, hosts_per_leaf=hosts, oversubscription=hosts, rate_bps=10**8
+        )
     )
     # Unequal computing times, so that the jobs meet in all ways.
     jobs = [
@@ -60,7 +68,10 @@ def main(folder: Path) -> int:
     for job in jobs:
         alone = simulate([job], fabric, policy_in(folder), 1)
         slowdown[job.name] = mean_s(shared, job.name) / mean_s(alone, job.name)
-        print(f"{job.name}, weight {WEIGHTS[job.name]}: {slowdown[job.name]:.2f} times as long as alone")
+        print(
+            f"{job.name}, weight {WEIGHTS[job.name]}: {slowdown[job.name]:.2f} times as long as"
+            " alone"
+        )
     found = list(problems(slowdown))
     for problem in found:
         print(problem)

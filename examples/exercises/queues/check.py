@@ -1,6 +1,8 @@
-"""Check the exercises with queues: python check.py FOLDER [ecn|monitor|priority ...] [--target bmv2]
+"""Check the exercises with queues: python check.py FOLDER [ecn|monitor|priority ...] [--target
+bmv2]
 
-Two switches and three hosts stand in network namespaces, which needs root. Packets come from the kernel's sockets.
+Two switches and three hosts stand in network namespaces, which needs root. Packets come from the
+kernel's sockets.
 """
 
 from __future__ import annotations
@@ -33,11 +35,14 @@ HEADERS_BYTES = 14 + 20 + 8
 BULK, PROBE, RECORD = 5000, 7777, struct.Struct("!BI6s")
 """UDP ports of bulk and of probes, and a record of the link monitor: port, bytes, microseconds."""
 STAMP = struct.Struct("!III")
-"""What packets carry: their number, how much bulk was sent before them, and how many packets waited somewhere."""
+"""What packets carry: their number, how much bulk was sent before them, and how many packets waited
+somewhere.
+"""
 THRESHOLD = 10
 ELSEWHERE = {"softswitch": 50, "bmv2": None}
-"""The most packets that are under way without being in the queue of s1. Of BMv2 nothing is said: it has no rate, so the
-kernel behind it keeps the link's, and most packets wait there or in front of BMv2, where no program sees them."""
+"""The most packets that are under way without being in the queue of s1. Of BMv2 nothing is said: it
+has no rate, so the kernel behind it keeps the link's, and most packets wait there or in front of
+BMv2, where no program sees them."""
 READY_S, QUIET_S, BUFFER_BYTES = 60.0, 1.0, 1 << 24
 
 
@@ -63,7 +68,11 @@ class Network:
         ends = [({host: 0, name: port}, "1 Gbit/s") for host, (name, port) in LINKS.items()]
         ends.append(({"s1": TRUNK, "s2": TRUNK}, "2 Mbit/s"))
         links = [
-            {"between": [*ports], "ports": {node: port for node, port in ports.items() if port}, "rate": rate}
+            {
+                "between": [*ports],
+                "ports": {node: port for node, port in ports.items() if port},
+                "rate": rate,
+            }
             for ports, rate in ends
         ]
         spec = {"fabric": "queues", "hosts": [*LINKS], "switches": ["s1", "s2"], "links": links}
@@ -96,12 +105,22 @@ class Network:
     def _start(self, stack: ExitStack, name: str) -> None:
         interfaces = self._hosts.interfaces(name)
         address = f"127.0.0.1:{free_port()}"
-        words = [word for port, interface in interfaces.items() for word in ("-i", f"{port}@{interface}")]
+        words = [
+            word for port, interface in interfaces.items() for word in ("-i", f"{port}@{interface}")
+        ]
         if self.target == "bmv2":
-            command = ["simple_switch_grpc", *words, "--thrift-port", str(free_port()), self._program]
+            command = [
+                "simple_switch_grpc",
+                *words,
+                "--thrift-port",
+                str(free_port()),
+                self._program,
+            ]
             # As Mininet limits a link: in the kernel, behind the switch.
             tbf = ("tbf", "rate", f"{BITS_PER_S}bit", "burst", "3000", "limit", "1000000")
-            subprocess.run(["tc", "qdisc", "replace", "dev", interfaces[TRUNK], "root", *tbf], check=True)
+            subprocess.run(
+                ["tc", "qdisc", "replace", "dev", interfaces[TRUNK], "root", *tbf], check=True
+            )
         else:
             command = [Path(sys.executable).with_name("softswitch"), self._program, *words]
             command += ["--port-rate", f"{TRUNK}={BITS_PER_S}bit"]
@@ -146,7 +165,9 @@ class Network:
                 return
             if kind != socket.PACKET_OUTGOING and frame[23] == socket.IPPROTO_UDP:
                 port = int.from_bytes(frame[36:38])
-                self.seen.append(Seen(time.monotonic(), len(frame), frame[15] & 3, port, frame[HEADERS_BYTES:]))
+                self.seen.append(
+                    Seen(time.monotonic(), len(frame), frame[15] & 3, port, frame[HEADERS_BYTES:])
+                )
 
     @property
     def waiting(self) -> int:
@@ -188,7 +209,9 @@ class Load:
         bulk, turns = 0, 0
         while (now_s := time.monotonic() - began_s) < self.duration_s:
             if now_s >= bulk * gap_s and self.bits_per_s:
-                self.network.send("h2", 0, BULK, STAMP.pack(self.bulk, 0, 0) + bytes(BULK_BYTES - STAMP.size))
+                self.network.send(
+                    "h2", 0, BULK, STAMP.pack(self.bulk, 0, 0) + bytes(BULK_BYTES - STAMP.size)
+                )
                 bulk, self.bulk = bulk + 1, self.bulk + 1
             if now_s >= turns * period_s:
                 turns += 1
@@ -200,9 +223,15 @@ class Load:
 
 
 def ecn(network: Network) -> Iterator[str]:
-    """Packets of both kinds before, during and after a time in which twice the link's rate comes in."""
+    """Packets of both kinds before, during and after a time in which twice the link's rate comes
+    in.
+    """
     phases: list[tuple[Sequence[Seen], str]] = []
-    for name, bits_per_s, duration_s in (("before", 0, 1.0), ("during", 2 * BITS_PER_S, 2.5), ("after", 0, 1.0)):
+    for name, bits_per_s, duration_s in (
+        ("before", 0, 1.0),
+        ("during", 2 * BITS_PER_S, 2.5),
+        ("after", 0, 1.0),
+    ):
         first = len(network.seen)
         Load(network, bits_per_s, duration_s).run(0.05, (1, 0))
         network.calm()
@@ -220,7 +249,9 @@ def ecn(network: Network) -> Iterator[str]:
         if name == "during" and not marked:
             yield f"no packet was marked while more than {THRESHOLD} waited"
         elsewhere = ELSEWHERE[network.target]
-        if elsewhere is not None and any(one.ecn != 3 for one in capable if one.stamp[2] >= THRESHOLD + elsewhere):
+        if elsewhere is not None and any(
+            one.ecn != 3 for one in capable if one.stamp[2] >= THRESHOLD + elsewhere
+        ):
             yield f"some packets were not marked although more than {THRESHOLD} waited"
 
 
@@ -239,18 +270,25 @@ def monitor(network: Network) -> Iterator[str]:
     network.calm()
     probes = [at for at, one in enumerate(network.seen) if one.port == PROBE]
     records = [records_of(network.seen[at].payload) for at in probes]
-    if len(probes) != len(probed_s) or any([port for port, *_ in one] != [1, TRUNK] for one in records):
+    if len(probes) != len(probed_s) or any(
+        [port for port, *_ in one] != [1, TRUNK] for one in records
+    ):
         yield "not every probe came with a record of each switch"
         return
     for place, name in ((1, "s1 to s2"), (0, "s2 to h3")):
         wrong = 0
         for before, at, found in zip(probes, probes[1:], records[1:], strict=False):
             between = sum(one.length for one in network.seen[before + 1 : at])
-            wrong += found[place][1] != between + network.seen[at].length - RECORD.size * (1 + place)
+            wrong += found[place][1] != between + network.seen[at].length - RECORD.size * (
+                1 + place
+            )
         total, lasted_us = (sum(found[place][what] for found in records[1:]) for what in (1, 2))
         offered = 8 * total / (probed_s[-1] - probed_s[0])
         measured = 8e6 * total / max(1, lasted_us)
-        print(f"{name}  {measured / BITS_PER_S:.1%} of the link by probes, {offered / BITS_PER_S:.1%} were sent")
+        print(
+            f"{name}  {measured / BITS_PER_S:.1%} of the link by probes, {offered / BITS_PER_S:.1%}"
+            " were sent"
+        )
         if wrong:
             yield f"{name}: the bytes of probes are not those that h3 got"
         elif abs(measured - offered) > 0.05 * offered:
@@ -275,7 +313,8 @@ def priority(network: Network) -> Iterator[str]:
         earlier = sum(one.port == BULK for one in network.seen[:at])
         waited.append(earlier - (bulk - waiting))
     print(
-        f"{len(urgent)} of 50 packets of class 46 came, overtook up to {max(overtook)}, waited for up to {max(waited)}"
+        f"{len(urgent)} of 50 packets of class 46 came, overtook up to {max(overtook)}, waited for"
+        f" up to {max(waited)}"
     )
     if len(urgent) < 50:
         yield "packets of class 46 were lost"
@@ -297,7 +336,11 @@ def compiled(source: Path, scratch: Path) -> Path:
     out = scratch / f"{source.stem}.json"
     options = ("--std", "p4-16", "--arch", "v1model", "--Wdisable=unused", "-I", HERE)
     done = subprocess.run(
-        ["p4c-bm2-ss", *options, "-o", out, source.name], cwd=source.parent, capture_output=True, text=True, check=False
+        ["p4c-bm2-ss", *options, "-o", out, source.name],
+        cwd=source.parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         sys.exit(done.stderr)

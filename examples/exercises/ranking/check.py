@@ -38,8 +38,19 @@ def compiled(folder: Path) -> bytes:
         shutil.copy(folder / "short.p4", copy / "shared" / "rankings")
         (copy / "build" / "v1model" / "rankings.p4").write_text(ranking_list(copy, "v1model"))
         out = Path(scratch) / "echelon.json"
-        command = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", str(out), "echelon.p4"]
-        done = subprocess.run(command, cwd=copy / "v1model", capture_output=True, text=True, check=False)
+        command = [
+            "p4c-bm2-ss",
+            "--std",
+            "p4-16",
+            "--arch",
+            "v1model",
+            "-o",
+            str(out),
+            "echelon.p4",
+        ]
+        done = subprocess.run(
+            command, cwd=copy / "v1model", capture_output=True, text=True, check=False
+        )
         if done.returncode:
             sys.exit(done.stderr)
         return out.read_bytes()
@@ -48,15 +59,29 @@ def compiled(folder: Path) -> bytes:
 def switch_with(program: bytes, ranking: Any) -> Switch:
     """Return a switch between two hosts with the entries of a flow that has the ranking."""
     hosts = {f"h{at}": Host(f"h{at}", f"10.0.0.{at}", f"02:00:00:00:00:0{at}") for at in (1, 2)}
-    links = tuple(CableLink(LinkEnd(f"h{at}", 0), LinkEnd("s1", at), 1_000_000_000, Fraction(0)) for at in (1, 2))
+    links = tuple(
+        CableLink(LinkEnd(f"h{at}", 0), LinkEnd("s1", at), 1_000_000_000, Fraction(0))
+        for at in (1, 2)
+    )
     fabric = Fabric("pair", hosts, {"s1": FabricSwitch("s1", 1)}, links)
-    plan = Plan("check", (FlowPlan("job", "flow", ranking, ("h1", "s1", "h2")),), tuple(map(QueuePlan, range(LEVELS))))
+    plan = Plan(
+        "check",
+        (FlowPlan("job", "flow", ranking, ("h1", "s1", "h2")),),
+        tuple(map(QueuePlan, range(LEVELS))),
+    )
     switch = Switch(load_program(program, "echelon.json"))
-    for entry in lower(plan, fabric, {("job", "flow"): ShimIdentity(1, 0)}, softswitch())["s1"].entries:
+    for entry in lower(plan, fabric, {("job", "flow"): ShimIdentity(1, 0)}, softswitch())[
+        "s1"
+    ].entries:
         (call,) = entry.actions
         table = switch.tables[full_name(switch.tables, entry.table)]
         key = tuple(element(match) for _, match in entry.match)
-        table.insert(key, entry.priority, full_name(table.actions, call.name), [value for _, value in call.arguments])
+        table.insert(
+            key,
+            entry.priority,
+            full_name(table.actions, call.name),
+            [value for _, value in call.arguments],
+        )
     return switch
 
 
@@ -72,12 +97,17 @@ def element(match: Any) -> Any:
 
 def problems(switch: Switch) -> Iterator[str]:
     """Yield the lengths of packets that enter a wrong queue."""
-    address = FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 4000, 1, 0)
+    address = FlowAddress(
+        "02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 4000, 1, 0
+    )
     wrong = []
     for at, length in enumerate(range(100, 1501)):
         frame_bytes = length + ETHERNET_BYTES
-        # Every packet says that it is alone, and leaves before the next: its queue does not depend on those before.
-        frame = ShimFrames(address, 1, frame_bytes).data(DataSegment(1_000_000, frame_bytes, alone=True))
+        # Every packet says that it is alone, and leaves before the next: its queue does not depend
+        # on those before.
+        frame = ShimFrames(address, 1, frame_bytes).data(
+            DataSegment(1_000_000, frame_bytes, alone=True)
+        )
         now_ns = 1_000_000_000 + at * 1_000_000
         (queued,) = switch.ingress(1, frame, now_ns)
         switch.egress(queued, now_ns, now_ns, 0, 0)
@@ -86,7 +116,10 @@ def problems(switch: Switch) -> Iterator[str]:
             wrong.append((length, queued.queue, expected))
     for (queue, expected), group in itertools.groupby(wrong, key=lambda one: one[1:]):
         lengths = [length for length, _, _ in group]
-        yield f"packets of {lengths[0]} to {lengths[-1]} bytes enter queue {queue}, not queue {expected}"
+        yield (
+            f"packets of {lengths[0]} to {lengths[-1]} bytes enter queue {queue}, not queue"
+            f" {expected}"
+        )
 
 
 def ranking_in(folder: Path) -> Any:

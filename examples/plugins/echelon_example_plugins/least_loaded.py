@@ -1,13 +1,15 @@
-"""Fair sharing on the least loaded paths: large connections are spread over equal-cost paths by their bytes.
+"""Fair sharing on the least loaded paths: large connections are spread over equal-cost paths by
+their bytes.
 
-The path chooser is the greedy rule LPT, "longest processing time first" (Graham, Bounds on Multiprocessing Timing
-Anomalies, SIAM Journal on Applied Mathematics 17(2), 1969): the largest connection chooses first, and each takes the
-path whose busiest link then has the least to do. A link's work is the time that it needs for one iteration of every job
-that uses it.
+The path chooser is the greedy rule LPT, "longest processing time first" (Graham, Bounds on
+Multiprocessing Timing Anomalies, SIAM Journal on Applied Mathematics 17(2), 1969): the largest
+connection chooses first, and each takes the path whose busiest link then has the least to do. A
+link's work is the time that it needs for one iteration of every job that uses it.
 
-Graham's machines are paths here. Two things differ. Paths may share links, so his bound of 4/3 - 1/(3m) of the optimum
-holds only for connections between the same two edge switches over m paths that share none. And connections that are
-already placed stay where they are while that is a shortest path, since a move reorders their packets.
+Graham's machines are paths here. Two things differ. Paths may share links, so his bound of 4/3 -
+1/(3m) of the optimum holds only for connections between the same two edge switches over m paths
+that share none. And connections that are already placed stay where they are while that is a
+shortest path, since a move reorders their packets.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ class LeastLoaded:
         """The number of queues that tell flows apart at a port."""
 
         queues: Annotated[int, Field(ge=1, le=CONTROL_QUEUE)] = CONTROL_QUEUE
-        """The number of equal queues that flows are spread over. With 1, a port serves packets in order of arrival."""
+        """The number of equal queues that flows are spread over.
+
+        With 1, a port serves packets in order of arrival.
+        """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self._queues = (parameters or self.Parameters()).queues
@@ -47,7 +52,8 @@ class LeastLoaded:
         self.carried = self._spread = Spread(range(self._queues))
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return a plan that spreads flows over equal queues. Raises `PlanError` if a worker cannot be reached.
+        """Return a plan that spreads flows over equal queues. Raises `PlanError` if a worker cannot
+        be reached.
 
         The policy chooses paths itself, so it does not use the `paths` that it is given.
         """
@@ -66,7 +72,10 @@ class LeastLoadedPaths:
         self._routes: Mapping[str, Routes] = {}
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
-        """Return the path of each connection, by job. Raises `NoRouteError`, and then keeps the routes as they were."""
+        """Return the path of each connection, by job.
+
+        Raises `NoRouteError`, and then keeps the routes as they were.
+        """
         shortest = fabric.shortest_paths
         routes: dict[str, dict[Ends, Path]] = {}
         work_s: defaultdict[Link, Fraction] = defaultdict(Fraction)
@@ -84,7 +93,9 @@ class LeastLoadedPaths:
                     # An empty path reserves the connection's place in the order of the job's flows.
                     of_job[ends] = shortest.kept(before.get(ends), *ends)
                 except NoRouteError as error:
-                    raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
+                    raise NoRouteError(
+                        f"job {job.name}: {error}", job.name, code=error.code
+                    ) from None
                 if of_job[ends]:
                     place(of_job[ends], size_bytes)
                 else:
@@ -101,13 +112,16 @@ class LeastLoadedPaths:
             place(path, size_bytes)
         # The same object as before tells the policy that nothing changed for the job.
         self._routes = {
-            name: self._routes[name] if self._routes.get(name) == found else found for name, found in routes.items()
+            name: self._routes[name] if self._routes.get(name) == found else found
+            for name, found in routes.items()
         }
         return self._routes
 
 
 def connection_bytes(job: Job) -> Mapping[Ends, int]:
-    """Return the bytes of one iteration on each connection of the job, in the order of its flows."""
+    """Return the bytes of one iteration on each connection of the job, in the order of its
+    flows.
+    """
     out: Counter[Ends] = Counter()
     for flow in job.flows:
         out[flow.src, flow.dst] += flow.size_bytes

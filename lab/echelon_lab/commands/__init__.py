@@ -1,21 +1,32 @@
-"""The commands of the laboratory. `echelon` finds them by entry points, and imports them when they are called."""
+"""The commands of the laboratory.
+
+`echelon` finds them by entry points, and imports them when they are called.
+"""
 
 from __future__ import annotations
 
 from echelon.cli.doors import COMMANDS, COMPARE, DESCRIBE, RUN, Command
 
-START = Command(RUN, "Run a scenario under each of its policies, and compare them.", "echelon_lab.commands.runs:run")
+START = Command(
+    RUN,
+    "Run a scenario under each of its policies, and compare them.",
+    "echelon_lab.commands.runs:run",
+)
 LAB = Command(
     RUN,
-    "Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.",
+    "Start the switches of a fabric and a service for them, and open a shell in which `echelon`"
+    " finds it.",
     "echelon_lab.commands.laboratories:lab",
 )
 TRAFFIC = Command(
-    DESCRIBE, "Cross traffic: draw it, look at it, send it over real sockets.", "echelon_lab.commands.traffic:app"
+    DESCRIBE,
+    "Cross traffic: draw it, look at it, send it over real sockets.",
+    "echelon_lab.commands.traffic:app",
 )
 PLOT = Command(
     COMPARE,
-    "Draw pictures of a finished run or a sweep, readable at the width of a column, and say what they leave out.",
+    "Draw pictures of a finished run or a sweep, readable at the width of a column, and say what"
+    " they leave out.",
     "echelon_lab.commands.plots:plot",
 )
 ADVISE = Command(
@@ -25,12 +36,14 @@ ADVISE = Command(
 )
 EVALUATE = Command(
     COMPARE,
-    "Run every policy on random scenarios, and compare it with fair sharing and the physical limit.",
+    "Run every policy on random scenarios, and compare it with fair sharing and the physical"
+    " limit.",
     "echelon_lab.commands.evaluations:evaluate",
 )
 SWEEP = Command(
     COMPARE,
-    "Run every variant of a scenario under every policy. The same command continues an interrupted sweep.",
+    "Run every variant of a scenario under every policy. The same command continues an interrupted"
+    " sweep.",
     "echelon_lab.commands.sweeps:sweep",
 )
 PLACE = Command(
@@ -39,7 +52,9 @@ PLACE = Command(
     "echelon_lab.commands.placing:place",
 )
 NEW = Command(
-    COMMANDS, "Write the job file of a model that is trained on so many GPUs.", "echelon_lab.commands.describing:new"
+    COMMANDS,
+    "Write the job file of a model that is trained on so many GPUs.",
+    "echelon_lab.commands.describing:new",
 )
 RECEIVE = Command(
     COMMANDS,
@@ -48,6 +63,7 @@ RECEIVE = Command(
 )
 SEND = Command(
     COMMANDS,
-    "Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.",
+    "Send a schedule's flows over TCP, each when it is due, and report offered against achieved"
+    " load.",
     "echelon_lab.commands.sending:send",
 )

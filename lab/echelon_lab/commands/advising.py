@@ -22,26 +22,39 @@ if TYPE_CHECKING:
 
 def advise(
     files: Annotated[
-        list[Path], typer.Argument(help="A scenario file, or job files with --fabric.", metavar="FILE.yaml...")
+        list[Path],
+        typer.Argument(help="A scenario file, or job files with --fabric.", metavar="FILE.yaml..."),
     ],
     fabric: Annotated[
-        Path | None, typer.Option(help="The fabric of the jobs, where job files are given.", metavar="FABRIC.yaml")
+        Path | None,
+        typer.Option(
+            help="The fabric of the jobs, where job files are given.", metavar="FABRIC.yaml"
+        ),
     ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Consider this policy, e.g. 'echelon(order=setf)'; repeatable. Default: every policy that "
-            "comes with Echelon."
+            help=(
+                "Consider this policy, e.g. 'echelon(order=setf)'; repeatable. Default: every"
+                " policy that "
+                "comes with Echelon."
+            )
         ),
     ] = None,
     iterations: Annotated[
         int, typer.Option(help="Length of a run, in iterations of the slowest job alone.", min=3)
     ] = 30,
     workers: Annotated[
-        int | None, typer.Option(help="Number of processes that simulate. Default: one for each processor.", min=1)
+        int | None,
+        typer.Option(
+            help="Number of processes that simulate. Default: one for each processor.", min=1
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Draw the slowdowns into this picture.", metavar="PICTURE.png")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Draw the slowdowns into this picture.", metavar="PICTURE.png"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +62,10 @@ def advise(
 
     Example: echelon advise scenario.yaml -o advice.png
     """
-    with TemporaryDirectory(prefix="echelon-") as directory, one_line_errors(out or Path(directory)):
+    with (
+        TemporaryDirectory(prefix="echelon-") as directory,
+        one_line_errors(out or Path(directory)),
+    ):
         from echelon.model.errors import RunError
         from echelon_lab.advice import DOUBT, DRAWS, ranked
         from echelon_lab.evaluation.measure import Knowledge
@@ -66,14 +82,24 @@ def advise(
         known = {"": Knowledge(), f", ±{100 * DOUBT:.0f} %": Knowledge(DRAWS, DOUBT)}
         with ShownProgress(if_long=slow_code()) as progress:
             exact, doubted = measured(
-                str(file), choices, iterations, known, store, workers or os.cpu_count() or 1, progress
+                str(file),
+                choices,
+                iterations,
+                known,
+                store,
+                workers or os.cpu_count() or 1,
+                progress,
             )
         advice = ranked(exact, doubted, needs)
         if not advice.ranked:
-            raise RunError("; ".join(f"{name}: {problem}" for name, problem in advice.failed.items()))
+            raise RunError(
+                "; ".join(f"{name}: {problem}" for name, problem in advice.failed.items())
+            )
         written = [] if out is None else _draw(advice, out)
     if as_json:
-        show_json({"policies": advice.ranked, "failed": advice.failed, "advice": list(advice.sentences())})
+        show_json(
+            {"policies": advice.ranked, "failed": advice.failed, "advice": list(advice.sentences())}
+        )
         return
     _show(advice)
     for path in written:
@@ -85,8 +111,15 @@ def _scenario(jobs: list[Path], fabric: Path, directory: Path) -> Path:
     import yaml
 
     file = directory / "jobs.yaml"
-    given = {"scenario": "jobs", "fabric": str(fabric.resolve()), "policies": ["fair"], "iterations": 1}
-    file.write_text(yaml.safe_dump({**given, "jobs": [str(job.resolve()) for job in jobs]}), encoding="utf-8")
+    given = {
+        "scenario": "jobs",
+        "fabric": str(fabric.resolve()),
+        "policies": ["fair"],
+        "iterations": 1,
+    }
+    file.write_text(
+        yaml.safe_dump({**given, "jobs": [str(job.resolve()) for job in jobs]}), encoding="utf-8"
+    )
     return file
 
 
@@ -96,9 +129,15 @@ def _choices(given: list[str] | None) -> tuple[Any, Mapping[str, str]]:
     from echelon_lab.commands.runs import policy_choice
     from echelon_lab.scenarios.scenario import PolicyChoice
 
-    choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]
+    choices = (
+        [policy_choice(text) for text in given]
+        if given
+        else [PolicyChoice(name) for name in own_policy_names()]
+    )
     needs = {one.name: one.needs for one in described()}
-    return tuple(dict.fromkeys(choices)), {choice.label: needs.get(choice.name, "") for choice in choices}
+    return tuple(dict.fromkeys(choices)), {
+        choice.label: needs.get(choice.name, "") for choice in choices
+    }
 
 
 def _show(advice: Advice) -> None:
@@ -107,7 +146,10 @@ def _show(advice: Advice) -> None:
     rows = [
         [
             one.policy,
-            *(f"{value:.3f}" for value in (one.mean, one.worst, one.doubted_mean, one.doubted_worst)),
+            *(
+                f"{value:.3f}"
+                for value in (one.mean, one.worst, one.doubted_mean, one.doubted_worst)
+            ),
             one.needs or "-",
         ]
         for one in advice.ranked

@@ -9,7 +9,9 @@ from echelon.planning.engine import VARIABLE
 
 
 def slow_code() -> str | None:
-    """Return why what runs in C is slow on this machine and what to install; None: it is not, or nothing runs in C."""
+    """Return why what runs in C is slow on this machine and what to install; None: it is not, or
+    nothing runs in C.
+    """
     if os.environ.get(VARIABLE) == "python":
         return None
     names = [compiler.name for compiler in compilers()]

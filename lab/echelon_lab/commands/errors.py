@@ -15,8 +15,8 @@ from echelon.model.errors import CodedError
 
 @contextmanager
 def one_line_errors(out: Path) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit status, and end in
-    order when the process is asked to."""
+    """Turn errors that are not faults of the program into one line on standard error and an exit
+    status, and end in order when the process is asked to."""
     before = None
     if threading.current_thread() is threading.main_thread():
         before = signal.signal(signal.SIGTERM, _end)
@@ -25,11 +25,18 @@ def one_line_errors(out: Path) -> Iterator[None]:
     except DocumentError as error:
         fail(str(error), BAD_INPUT)
     except OSError as error:
-        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
+        fail(
+            f"--out: {error.filename or out}: {error.strerror or error} (name a directory to"
+            " write to)",
+            BAD_INPUT,
+        )
     except CodedError as error:
         fail(str(error), FAILED)
     except KeyboardInterrupt:
-        fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)
+        fail(
+            "interrupted; measured points are kept, run the same command again to continue",
+            INTERRUPTED,
+        )
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,6 @@
-"""`echelon lab`: the switches of a fabric, a service, its page and a shell, for as long as the shell runs."""
+"""`echelon lab`: the switches of a fabric, a service, its page and a shell, for as long as the
+shell runs.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +33,33 @@ def lab(
     run: Annotated[
         str | None,
         typer.Option(
-            "--run", help="Run this command line instead of a shell, and end with its status.", metavar="COMMAND"
+            "--run",
+            help="Run this command line instead of a shell, and end with its status.",
+            metavar="COMMAND",
         ),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="The policy that the service begins with, e.g. fair or 'echelon(order=setf)'.")
+        str,
+        typer.Option(
+            help="The policy that the service begins with, e.g. fair or 'echelon(order=setf)'."
+        ),
     ] = "echelon",
-    target: Annotated[str, typer.Option(help="The target of which all switches are.")] = DEFAULT_TARGET,
+    target: Annotated[
+        str, typer.Option(help="The target of which all switches are.")
+    ] = DEFAULT_TARGET,
     hosts: Annotated[
-        bool, typer.Option("--hosts", help="Make hosts with the kernel's sockets; `host NAME` is a shell. Needs root.")
+        bool,
+        typer.Option(
+            "--hosts",
+            help="Make hosts with the kernel's sockets; `host NAME` is a shell. Needs root.",
+        ),
     ] = False,
 ) -> None:
     """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
 
-    Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts. Everything ends
-    with the shell. With --hosts (Debian: iproute2 iputils-ping), it is in network namespaces of its own, and
-    `host h1 ping 10.0.0.2` runs a command there.
+    Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts.
+    Everything ends with the shell. With --hosts (Debian: iproute2 iputils-ping), it is in network
+    namespaces of its own, and `host h1 ping 10.0.0.2` runs a command there.
 
     Example: echelon lab fabric.yaml
     """
@@ -74,10 +87,14 @@ def lab(
             network = NamespaceFabric(loaded)
         with ExitStack() as stack:
             with ShownProgress() as progress:
-                started = stack.enter_context(laboratory(loaded, choice, launcher, progress, network))
+                started = stack.enter_context(
+                    laboratory(loaded, choice, launcher, progress, network)
+                )
             if run is None:
                 typer.echo(_welcome(loaded, started, hosts))
-            status = started.run([os.environ.get("SHELL", "sh")] if run is None else ["sh", "-c", run])
+            status = started.run(
+                [os.environ.get("SHELL", "sh")] if run is None else ["sh", "-c", run]
+            )
     raise typer.Exit(status)
 
 
@@ -87,16 +104,25 @@ def _welcome(fabric: Fabric, started: Laboratory, has_hosts: bool) -> str:
     on_hosts = {}
     if has_hosts:
         first, last = next(iter(fabric.hosts)), [*fabric.hosts.values()][-1].ipv4
-        on_hosts["hosts"] = f"host NAME COMMAND, or host NAME for a shell, as host {first} ping {last}: {addresses}"
+        on_hosts["hosts"] = (
+            f"host NAME COMMAND, or host NAME for a shell, as host {first} ping {last}: {addresses}"
+        )
         if absent := not_installed():
             on_hosts["missing"] = absent
     shows = bool(entry_points(group="echelon.pages"))
     lines = {
-        "fabric": f"{fabric.name}: {len(fabric.switches)} switches, {len(fabric.hosts)} hosts, all ready",
+        "fabric": (
+            f"{fabric.name}: {len(fabric.switches)} switches, {len(fabric.hosts)} hosts, all ready"
+        ),
         "page": f"{started.page}/" if shows else "not installed (pip install echelon-web)",
-        "try": "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show NAME",
+        "try": (
+            "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show"
+            " NAME"
+        ),
         **on_hosts,
-        "switches": ", ".join(f"{name} {switch.address}" for name, switch in started.switches.items()),
+        "switches": ", ".join(
+            f"{name} {switch.address}" for name, switch in started.switches.items()
+        ),
         "logs": f"{started.directory}, until the end",
         "end": "exit, or Ctrl-D",
     }
@@ -104,7 +130,9 @@ def _welcome(fabric: Fabric, started: Laboratory, has_hosts: bool) -> str:
 
 
 def not_installed() -> str:
-    """Return which suggested commands are not installed, and what to install; nothing if all are there."""
+    """Return which suggested commands are not installed, and what to install; nothing if all are
+    there.
+    """
     return ", ".join(
         f"{command} is not installed (apt-get install {package})"
         for command, package in _SUGGESTED.items()

@@ -1,4 +1,6 @@
-"""What `echelon run` prints of its results: what iterations took under each policy, and what cross traffic got."""
+"""What `echelon run` prints of its results: what iterations took under each policy, and what cross
+traffic got.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,23 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 4
 """The most policies, or jobs, that are columns of a table on a terminal."""
 _COLUMNS = ("job", "policy", "seconds", "change", "alone")
-_OF_TRAFFIC = ("traffic", "policy", "offered", "achieved", "flows", "unfinished", "mean s", "99 % s")
+_OF_TRAFFIC = (
+    "traffic",
+    "policy",
+    "offered",
+    "achieved",
+    "flows",
+    "unfinished",
+    "mean s",
+    "99 % s",
+)
 
 
 def show(document: Results, scenario: Scenario) -> None:
     """Print the jobs' mean iteration times, with their change against the first policy, and the cross traffic.
 
-    On a terminal, policies are columns if they are few and rows if they are many. A pipe gets a line for each job and
-    policy, with all digits.
+    On a terminal, policies are columns if they are few and rows if they are many. A pipe gets a
+    line for each job and policy, with all digits.
     """
     from rich.console import Console
 
@@ -49,7 +60,10 @@ def show(document: Results, scenario: Scenario) -> None:
         tables.show(columns, rows, "")
     if scenario.traffic:
         typer.echo(_about_traffic(document, scenario))
-        columns = [Column(title, right=title not in ("traffic", "policy"), wraps=True) for title in _OF_TRAFFIC]
+        columns = [
+            Column(title, right=title not in ("traffic", "policy"), wraps=True)
+            for title in _OF_TRAFFIC
+        ]
         tables.show(columns, list(_traffic(document, scenario)), "")
 
 
@@ -68,7 +82,11 @@ class _Means:
         names = [job.name for job in scenario.jobs]
         return cls(
             policies,
-            {(name, of): fmean(jobs[of][name]["iteration_times_s"]) for name in names for of in policies},
+            {
+                (name, of): fmean(jobs[of][name]["iteration_times_s"])
+                for name in names
+                for of in policies
+            },
             {name: jobs[policies[0]][name]["alone_iteration_s"] for name in names},
         )
 
@@ -77,7 +95,11 @@ class _Means:
         from echelon_lab.scenarios.report import change_percent
 
         first = self.policies[0]
-        return "" if policy == first else f"{change_percent(self.s[job, first], self.s[job, policy]):+.1f} %"
+        return (
+            ""
+            if policy == first
+            else f"{change_percent(self.s[job, first], self.s[job, policy]):+.1f} %"
+        )
 
     def cell(self, job: str, policy: str) -> str:
         return f"{_seconds(self.s[job, policy])}\n{self.change(job, policy)}".rstrip()
@@ -86,13 +108,19 @@ class _Means:
 def _tables(means: _Means) -> Iterator[Table]:
     jobs, policies = list(means.alone_s), means.policies
     if len(policies) <= _MOST_COLUMNS:
-        rows = [[job, _seconds(means.alone_s[job]), *(means.cell(job, of) for of in policies)] for job in jobs]
+        rows = [
+            [job, _seconds(means.alone_s[job]), *(means.cell(job, of) for of in policies)]
+            for job in jobs
+        ]
         yield _table(["job", "alone", *policies], rows)
         return
     for begin in range(0, len(jobs), _MOST_COLUMNS):
         shown = jobs[begin : begin + _MOST_COLUMNS]
         rows = [["alone", *(_seconds(means.alone_s[job]) for job in shown)]]
-        yield _table(["policy", *shown], [*rows, *([of, *(means.cell(job, of) for job in shown)] for of in policies)])
+        yield _table(
+            ["policy", *shown],
+            [*rows, *([of, *(means.cell(job, of) for job in shown)] for of in policies)],
+        )
 
 
 def _seconds(value: float) -> str:
@@ -116,8 +144,8 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 def _about_traffic(document: Results, scenario: Scenario) -> str:
     first = next(iter(document["results"].values()))["traffic"][scenario.traffic[0].name]
     return (
-        f"cross traffic in the first {first['to_s']:.4g} s, the length of the shortest run, under every policy: Mbit/s "
-        "offered and achieved, completion times of flows that finished in it"
+        f"cross traffic in the first {first['to_s']:.4g} s, the length of the shortest run, under"
+        " every policy: Mbit/s offered and achieved, completion times of flows that finished in it"
     )
 
 
@@ -127,7 +155,8 @@ def _traffic(document: Results, scenario: Scenario) -> Iterator[Sequence[str]]:
         for policy, of in document["results"].items():
             got = of["traffic"][source.name]
             times = (
-                "-" if got[key] is None else f"{got[key]:.4f}" for key in ("mean_completion_s", "p99_completion_s")
+                "-" if got[key] is None else f"{got[key]:.4f}"
+                for key in ("mean_completion_s", "p99_completion_s")
             )
             rates = (f"{got[key] / 1e6:.2f}" for key in ("offered_bps", "achieved_bps"))
             yield source.name, policy, *rates, str(got["flows"]), str(got["unfinished"]), *times

@@ -20,18 +20,26 @@ if TYPE_CHECKING:
 def place(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     candidates: Annotated[
-        int, typer.Option(help="Number of drawn placements among which the best is sought, too.", min=0)
+        int,
+        typer.Option(help="Number of drawn placements among which the best is sought, too.", min=0),
     ] = 10,
     run: Annotated[
         str | None,
-        typer.Option(help="Also run each placement under this policy on the fluid engine.", metavar="POLICY"),
+        typer.Option(
+            help="Also run each placement under this policy on the fluid engine.", metavar="POLICY"
+        ),
     ] = None,
     choose: Annotated[
-        str, typer.Option(help="The placement for --out: given, packed, spread, rail-aligned or best.")
+        str,
+        typer.Option(help="The placement for --out: given, packed, spread, rail-aligned or best."),
     ] = "best",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write the scenario with this placement, next to the scenario's file."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Write the scenario with this placement, next to the scenario's file.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +63,9 @@ def place(
             placed = place_jobs(load_scenario(scenario), candidates, progress)
         names = [of.name for of in placed]
         if choose not in names:
-            raise DocumentError("--choose", "", f"unknown placement '{choose}' ({suggestion(choose, names)})")
+            raise DocumentError(
+                "--choose", "", f"unknown placement '{choose}' ({suggestion(choose, names)})"
+            )
         measured: dict[tuple[str, str], float] = {}
         if choice is not None:
             with progress:
@@ -71,17 +81,30 @@ def place(
             show_json([_plain(of, None if choice is None else measured) for of in placed])
             return
         titles = ("racks", "alone", "slowdown", "iteration", "change")
-        columns = [Column("placement"), Column("job"), *(Column(title, right=True) for title in titles)]
+        columns = [
+            Column("placement"),
+            Column("job"),
+            *(Column(title, right=True) for title in titles),
+        ]
         if choice is not None:
             columns.append(Column(choice.label, right=True))
         texts = []
         for name, job, racks, alone_s, slowdown, iteration_s, change in rows(placed):
-            cells = (str(racks), f"{alone_s:.4g} s", f"{slowdown:.3f}", f"{iteration_s:.4g} s", f"{change:+.1f} %")
+            cells = (
+                str(racks),
+                f"{alone_s:.4g} s",
+                f"{slowdown:.3f}",
+                f"{iteration_s:.4g} s",
+                f"{change:+.1f} %",
+            )
             ran = (f"{measured[name, job]:.4g} s",) if choice is not None else ()
             texts.append((name, job, *cells, *ran))
         show(columns, texts, "")
         for of in placed:
-            typer.echo(f"{of.name}: {of.predicted.utilisation:.4g} workers computing, on average, as predicted")
+            typer.echo(
+                f"{of.name}: {of.predicted.utilisation:.4g} workers computing, on average, as"
+                " predicted"
+            )
         if out is not None:
             typer.echo(out)
     except (DocumentError, PlanError) as error:
@@ -89,33 +112,45 @@ def place(
     except RunError as error:
         fail(f"{scenario}: {error}", FAILED)
     except OSError as error:
-        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a file to write)", BAD_INPUT)
+        fail(
+            f"--out: {error.filename or out}: {error.strerror or error} (name a file to write)",
+            BAD_INPUT,
+        )
 
 
-def _plain(placed: PlacedScenario, measured: Mapping[tuple[str, str], float] | None) -> dict[str, object]:
+def _plain(
+    placed: PlacedScenario, measured: Mapping[tuple[str, str], float] | None
+) -> dict[str, object]:
     """Return a placement with its costs, as `--json` prints it."""
     jobs = []
     for name, cost in placed.predicted.jobs.items():
         ran = {} if measured is None else {"measured_iteration_s": measured[placed.name, name]}
-        jobs.append({"job": name, "workers": placed.scenario.specs[name].workers, **asdict(cost), **ran})
+        jobs.append(
+            {"job": name, "workers": placed.scenario.specs[name].workers, **asdict(cost), **ran}
+        )
     return {"placement": placed.name, "utilisation": placed.predicted.utilisation, "jobs": jobs}
 
 
 def _write(scenario: Path, out: Path, placed: PlacedScenario) -> None:
-    """Write the scenario's document with other workers. Files that it names are relative to it, so it stays where it
-    is. Raise `DocumentError` for another directory."""
+    """Write the scenario's document with other workers. Files that it names are relative to it, so
+    it stays where it is. Raise `DocumentError` for another directory."""
     import yaml
 
     from echelon.model.documents import DocumentError, read_document
 
     if out.resolve().parent != scenario.resolve().parent:
-        reason = "is in another directory than the scenario, whose files are relative to it (write it next to that)"
+        reason = (
+            "is in another directory than the scenario, whose files are relative to it (write it"
+            " next to that)"
+        )
         raise DocumentError("--out", str(out), reason)
     document = read_document(scenario)
     listed = document["jobs"]
     jobs = []
     for job in listed if isinstance(listed, list) else []:
         section = read_document(scenario.parent / job) if isinstance(job, str) else dict(job)
-        jobs.append({**section, "workers": list(placed.scenario.specs[str(section["job"])].workers)})
+        jobs.append(
+            {**section, "workers": list(placed.scenario.specs[str(section["job"])].workers)}
+        )
     document["jobs"] = jobs
     out.write_text(yaml.safe_dump(document, sort_keys=False, width=110), encoding="utf-8")

@@ -22,26 +22,43 @@ def plot(
     results: Annotated[
         Path,
         typer.Argument(
-            help="The directory that echelon run has written, or its results.json; or that of a sweep.",
+            help=(
+                "The directory that echelon run has written, or its results.json; or that of a"
+                " sweep."
+            ),
             metavar="RESULTS",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the pictures.", metavar="DIRECTORY")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The directory for the pictures.", metavar="DIRECTORY"),
+    ],
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            help="summary, iterations, bars, timeline...; of a sweep: slowdowns; repeatable. Default: all.",
+            help=(
+                "summary, iterations, bars, timeline...; of a sweep: slowdowns; repeatable."
+                " Default: all."
+            ),
             metavar="KIND",
         ),
     ] = None,
     formats: Annotated[
-        str, typer.Option("--format", help="png, svg, pdf, or several of them: png,pdf.", metavar="FORMAT")
+        str,
+        typer.Option(
+            "--format", help="png, svg, pdf, or several of them: png,pdf.", metavar="FORMAT"
+        ),
     ] = "png",
-    width: Annotated[str, typer.Option(help="column (3.3 inches) or text (7 inches).", metavar="WIDTH")] = "column",
-    policy: Annotated[list[str] | None, typer.Option(help="Draw only this policy; repeatable.")] = None,
+    width: Annotated[
+        str, typer.Option(help="column (3.3 inches) or text (7 inches).", metavar="WIDTH")
+    ] = "column",
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Draw only this policy; repeatable.")
+    ] = None,
     job: Annotated[list[str] | None, typer.Option(help="Draw only this job; repeatable.")] = None,
     iterations: Annotated[
-        str | None, typer.Option(help="Draw only these, as 2 or 2:4, counted from 1.", metavar="FIRST:LAST")
+        str | None,
+        typer.Option(help="Draw only these, as 2 or 2:4, counted from 1.", metavar="FIRST:LAST"),
     ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -65,15 +82,22 @@ def plot(
                 selection = Excerpt(first, last, tuple(job or ()))
                 look = formats.split(","), width
                 if subject:
-                    files += _draw_subject(subject, name, results, selection, out, *look, policies=policy or ())
+                    files += _draw_subject(
+                        subject, name, results, selection, out, *look, policies=policy or ()
+                    )
                 else:
-                    files += draw(load(results, selection, policy or ()), name, selection, out, *look)
+                    files += draw(
+                        load(results, selection, policy or ()), name, selection, out, *look
+                    )
                 notes += [f"{name}: {note}" for note in selection.notes]
                 progress.done()
     except DocumentError as error:
         fail(str(error))
     except OSError as error:
-        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)")
+        fail(
+            f"--out: {error.filename or out}: {error.strerror or error} (name a directory to"
+            " write to)"
+        )
     for note in notes:
         typer.echo(note, err=True)
     if as_json:
@@ -97,7 +121,13 @@ def draw_file(pages: Callable[[Style], Sequence[Figure]], file: Path) -> None:
 
 
 def _draw_subject(
-    subject: str, name: str, results: Path, selection: Excerpt, out: Path, *look: Any, policies: Sequence[str]
+    subject: str,
+    name: str,
+    results: Path,
+    selection: Excerpt,
+    out: Path,
+    *look: Any,
+    policies: Sequence[str],
 ) -> list[Path]:
     """Draw a kind of picture of what is no finished run."""
     from echelon_lab.plots import load_kind, write_into

@@ -30,7 +30,10 @@ def run(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="The directory for results.json, report.md and pictures.", metavar="DIRECTORY"
+            "--out",
+            "-o",
+            help="The directory for results.json, report.md and pictures.",
+            metavar="DIRECTORY",
         ),
     ],
     target: Annotated[
@@ -43,7 +46,10 @@ def run(
     ranking_at: Annotated[
         str | None,
         typer.Option(
-            help="switches: they rank packets. hosts: senders do, and switches serve queues by code point.",
+            help=(
+                "switches: they rank packets. hosts: senders do, and switches serve queues by code"
+                " point."
+            ),
             metavar="WHERE",
             show_default="what the target does",
         ),
@@ -53,33 +59,48 @@ def run(
         typer.Option(
             "--on",
             metavar="HOSTS",
-            help="virtual: in virtual time, in this process. namespaces, mininet: real sockets in real time, on hosts "
-            "and switches that exist only for the run (needs root).",
+            help=(
+                "virtual: in virtual time, in this process. namespaces, mininet: real sockets in"
+                " real time, on hosts "
+                "and switches that exist only for the run (needs root)."
+            ),
         ),
     ] = "virtual",
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's; repeatable."
+            help=(
+                "Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's;"
+                " repeatable."
+            )
         ),
     ] = None,
     ideal: Annotated[
         bool,
         typer.Option(
             "--ideal",
-            help="With --target fluid: run each policy a second time with the rates that it would ideally give, "
-            "as if switches had a queue for each flow.",
+            help=(
+                "With --target fluid: run each policy a second time with the rates that it would"
+                " ideally give, "
+                "as if switches had a queue for each flow."
+            ),
         ),
     ] = False,
     scale: Annotated[
         str | None,
         typer.Option(
-            help="Multiply all rates and sizes by this, e.g. 1/1000: as many times fewer packets, the same loads.",
+            help=(
+                "Multiply all rates and sizes by this, e.g. 1/1000: as many times fewer packets,"
+                " the same loads."
+            ),
             metavar="FRACTION",
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before a run on packets that will take more than ten minutes.")
+        bool,
+        typer.Option(
+            "--yes", help="Do not ask before a run on packets that will take more than ten minutes."
+        ),
     ] = False,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -90,9 +111,20 @@ def run(
     Example: echelon run scenario.yaml --policy fair --policy echelon -o results
     """
     with one_line_errors(
-        str(scenario), "interrupted; finished policies are kept, run the same command again to continue"
+        str(scenario),
+        "interrupted; finished policies are kept, run the same command again to continue",
     ):
-        _run(scenario, out, fabric, _target(target, ranking_at), policy or [], ideal, scale, yes, as_json)
+        _run(
+            scenario,
+            out,
+            fabric,
+            _target(target, ranking_at),
+            policy or [],
+            ideal,
+            scale,
+            yes,
+            as_json,
+        )
 
 
 @contextmanager
@@ -127,7 +159,9 @@ def _writing(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         path = error.filename or out
-        raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
+        raise DocumentError(
+            "--out", str(path), f"{error.strerror or error} (name a directory to write to)"
+        ) from None
 
 
 def _run(
@@ -154,7 +188,9 @@ def _run(
         progress.stage(f"reading {file.name}")
         scenario = load_scenario(file)
     if policies:
-        scenario = replace(scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies)))
+        scenario = replace(
+            scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies))
+        )
     if scale is not None:
         scenario = _scaled(scenario, scale, fabric)
     if fabric == VIRTUAL and target != FLUID:
@@ -182,8 +218,8 @@ def _run(
     drawn = any(path.suffix == ".png" for path in files)
     if not drawn:
         typer.echo(
-            f"no picture in a file: matplotlib is not installed (run: pip install 'echelon-p4[plot]', and then the "
-            f"same command or echelon plot {out} -o {out})",
+            "no picture in a file: matplotlib is not installed (run: pip install"
+            f" 'echelon-p4[plot]', and then the same command or echelon plot {out} -o {out})",
             err=True,
         )
     if as_json:
@@ -208,7 +244,10 @@ def _target(target: str | None, ranking_at: str | None) -> str:
     if ranking_at is None:
         return target or DEFAULT_TARGET
     if ranking_at not in defaults:
-        reason = f"'{ranking_at}' is no place where packets are ranked ({suggestion(ranking_at, defaults)})"
+        reason = (
+            f"'{ranking_at}' is no place where packets are ranked"
+            f" ({suggestion(ranking_at, defaults)})"
+        )
         raise DocumentError("--ranking-at", "", reason)
     if target is None or target not in (FLUID, *TARGETS):
         return target or defaults[ranking_at]
@@ -224,7 +263,9 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
     from echelon_lab.scenarios.scale import scaled
 
     if fabric != VIRTUAL:
-        reason = f"goes with --on {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
+        reason = (
+            f"goes with --on {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
+        )
         raise DocumentError("--scale", "", reason)
     smaller = scaled(scenario, fraction("--scale", scale))
     typer.echo(smaller.changes, err=True)
@@ -232,7 +273,10 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
 
 
 def _estimate(scenario: Scenario, target: str, yes: bool) -> None:
-    """Estimate a long run on packets, and ask whether to continue. Raise `DocumentError` if there is no answer."""
+    """Estimate a long run on packets, and ask whether to continue.
+
+    Raise `DocumentError` if there is no answer.
+    """
     from echelon.model.documents import DocumentError
     from echelon_lab.run import LONG_S, estimate
 
@@ -243,18 +287,23 @@ def _estimate(scenario: Scenario, target: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise DocumentError("--yes", "", "is missing (add it to run for that long, or --scale for fewer packets)")
+        raise DocumentError(
+            "--yes", "", "is missing (add it to run for that long, or --scale for fewer packets)"
+        )
     typer.confirm("Go on?", abort=True, err=True)
 
 
 def in_private(
-    workers: MakeWorkers | None = None, *, terminal: bool = False, program: Sequence[str] = ("-Pm", "echelon")
+    workers: MakeWorkers | None = None,
+    *,
+    terminal: bool = False,
+    program: Sequence[str] = ("-Pm", "echelon"),
 ) -> None:
-    """Return only inside private namespaces. Outside, run this command line again in namespaces of its own, and end as
-    that run does.
+    """Return only inside private namespaces. Outside, run this command line again in namespaces of
+    its own, and end as that run does.
 
-    `workers` prepare for it; `terminal` is that of `run_inside`; `program` is Python's way to this one. Raise
-    `RunError` if that is impossible.
+    `workers` prepare for it; `terminal` is that of `run_inside`; `program` is Python's way to this
+    one. Raise `RunError` if that is impossible.
     """
     from contextlib import nullcontext
 
@@ -273,7 +322,10 @@ def in_private(
 
 
 def policy_choice(text: str) -> PolicyChoice:
-    """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
+    """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``.
+
+    Raises `DocumentError`.
+    """
     from echelon.model.documents import DocumentError
     from echelon.planning.policies import PolicyChoiceError
     from echelon_lab.scenarios.scenario import PolicyChoice

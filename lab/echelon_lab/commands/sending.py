@@ -30,11 +30,15 @@ from echelon_lab.traffic.sender import SocketOptions
 _MOST_S = 1e9
 _MOST_INTERVALS = 10**5
 
-Processes = Annotated[int | None, typer.Option(help="Number of processes that share the work.", min=1, max=256)]
+Processes = Annotated[
+    int | None, typer.Option(help="Number of processes that share the work.", min=1, max=256)
+]
 
 
 def receive(
-    listen: Annotated[str, typer.Option(help="Address to receive at.", metavar="ADDRESS[:PORT]")] = "0.0.0.0",
+    listen: Annotated[
+        str, typer.Option(help="Address to receive at.", metavar="ADDRESS[:PORT]")
+    ] = "0.0.0.0",
     processes: Processes = None,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -62,45 +66,76 @@ def send(
     sources: Annotated[
         list[str],
         typer.Option(
-            "--from", help="Send the flows of this host, which must be the one that runs the command; repeatable."
+            "--from",
+            help=(
+                "Send the flows of this host, which must be the one that runs the command;"
+                " repeatable."
+            ),
         ),
     ],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Address of a host of the schedule; repeatable.", metavar="NAME=ADDRESS[:PORT]"),
+        typer.Option(
+            help="Address of a host of the schedule; repeatable.", metavar="NAME=ADDRESS[:PORT]"
+        ),
     ] = None,
-    fabric: Annotated[Path | None, typer.Option(help="Take addresses of hosts from this fabric file.")] = None,
+    fabric: Annotated[
+        Path | None, typer.Option(help="Take addresses of hosts from this fabric file.")
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write the outcome of every flow to this file.", metavar="OUTCOMES.csv"),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Write the outcome of every flow to this file.",
+            metavar="OUTCOMES.csv",
+        ),
     ] = None,
     processes: Processes = None,
     wait: Annotated[
-        str, typer.Option(help="How long flows may continue after the end of the schedule.", metavar="TIME")
+        str,
+        typer.Option(
+            help="How long flows may continue after the end of the schedule.", metavar="TIME"
+        ),
     ] = "10s",
     begin: Annotated[
         float | None,
-        typer.Option(help="Time 0, in seconds of this machine's monotonic clock; without, as soon as possible."),
+        typer.Option(
+            help=(
+                "Time 0, in seconds of this machine's monotonic clock; without, as soon as"
+                " possible."
+            )
+        ),
     ] = None,
-    interval: Annotated[str, typer.Option(help="Report the load by intervals of this length.", metavar="TIME")] = "1s",
+    interval: Annotated[
+        str, typer.Option(help="Report the load by intervals of this length.", metavar="TIME")
+    ] = "1s",
     capacity: Annotated[
         str | None,
         typer.Option(
-            help="Capacity of the bottleneck: report by how much longer flows took than alone.", metavar="RATE"
+            help="Capacity of the bottleneck: report by how much longer flows took than alone.",
+            metavar="RATE",
         ),
     ] = None,
     ecn: Annotated[
-        bool, typer.Option("--ecn", help="Check that the system asks for ECN, and count flows that have it.")
+        bool,
+        typer.Option(
+            "--ecn", help="Check that the system asks for ECN, and count flows that have it."
+        ),
     ] = False,
     congestion: Annotated[
-        str | None, typer.Option(help="The system's congestion control to use, e.g. reno.", metavar="NAME")
+        str | None,
+        typer.Option(help="The system's congestion control to use, e.g. reno.", metavar="NAME"),
     ] = None,
-    dscp: Annotated[int | None, typer.Option(help="DSCP of all packets sent.", min=0, max=63)] = None,
+    dscp: Annotated[
+        int | None, typer.Option(help="DSCP of all packets sent.", min=0, max=63)
+    ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.
 
-    Status 1 means that flows failed. If interrupted (Ctrl-C or SIGTERM), it reports what was sent by then.
+    Status 1 means that flows failed. If interrupted (Ctrl-C or SIGTERM), it reports what was sent
+    by then.
 
     Example: echelon traffic send flows.csv --from h1
     """
@@ -113,12 +148,17 @@ def send(
         if capacity_bps == 0:
             fail("--capacity: '0' carries nothing (write for example 10Mbit/s)")
         if begin is not None and not 0 <= begin <= _MOST_S:
-            fail(f"--begin: {begin:g} is not a time of the monotonic clock (give seconds, from 0 on)")
+            fail(
+                f"--begin: {begin:g} is not a time of the monotonic clock (give seconds, from 0 on)"
+            )
         _check_ecn(ecn)
         addresses = _addresses(fabric, host or [])
         schedule = read(file)
         if schedule.duration_us > _MOST_INTERVALS * length_s * 1e6:
-            fail(f"--interval: {interval} makes more than {_MOST_INTERVALS} lines (give a longer one)")
+            fail(
+                f"--interval: {interval} makes more than {_MOST_INTERVALS} lines (give a longer"
+                " one)"
+            )
         if out is not None:
             _check_writable(out)
         options = SendOptions(
@@ -162,7 +202,8 @@ def _teller(
     def tell(elapsed_s: float, finished: int, failed: int) -> bool:
         nonlocal told_s
         if told_s is None:
-            # Not sooner: the processes have been forked by now, so a thread that shows it does no harm.
+            # Not sooner: the processes have been forked by now, so a thread that shows it does no
+            # harm.
             progress.stage("sending", duration_s, "seconds of the schedule")
             told_s = 0.0
         failures = f", {failed} failed" if failed else ""
@@ -176,8 +217,8 @@ def _teller(
 
 
 def _check_writable(out: Path) -> None:
-    """Check the file before an hour's sending. It is not created: a file that exists means that outcomes were
-    written."""
+    """Check the file before an hour's sending. It is not created: a file that exists means that
+    outcomes were written."""
     try:
         if out.exists():
             out.open("a").close()
@@ -198,7 +239,9 @@ def _addresses(fabric: Path | None, hosts: Sequence[str]) -> dict[str, tuple[str
 
     addresses: dict[str, tuple[str, int]] = {}
     if fabric is not None:
-        addresses = {name: (host.ipv4, DEFAULT_PORT) for name, host in load_fabric(fabric).hosts.items()}
+        addresses = {
+            name: (host.ipv4, DEFAULT_PORT) for name, host in load_fabric(fabric).hosts.items()
+        }
     for text in hosts:
         name, equals, address = text.partition("=")
         if not equals or not name:
@@ -216,7 +259,10 @@ def _address(option: str, text: str) -> tuple[str, int]:
             raise ValueError
         return str(ipaddress.IPv4Address(address)), number
     except ValueError:
-        fail(f"{option}: {shown(text)} is not an address (write it as 10.0.0.1 or 10.0.0.1:{DEFAULT_PORT})")
+        fail(
+            f"{option}: {shown(text)} is not an address (write it as 10.0.0.1 or"
+            f" 10.0.0.1:{DEFAULT_PORT})"
+        )
 
 
 def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:
@@ -224,7 +270,10 @@ def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool
     late = replay.lateness_s
     reasons = Counter(outcome.failed for outcome in replay.outcomes if outcome.failed)
 
-    times = f"mean {figures.duration(whole.mean_completion_s)}, median {figures.duration(whole.p50_completion_s)}"
+    times = (
+        f"mean {figures.duration(whole.mean_completion_s)}, median"
+        f" {figures.duration(whole.p50_completion_s)}"
+    )
     tables.pairs(
         [
             ("offered load", rate(whole.offered_bps)),
@@ -232,20 +281,29 @@ def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool
             ("flows", str(whole.flows)),
             ("unfinished", str(whole.unfinished) if whole.unfinished else ""),
             ("failed", ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())),
-            ("left out", f"{replay.not_due} (stopped before their start)" if replay.not_due else ""),
+            (
+                "left out",
+                f"{replay.not_due} (stopped before their start)" if replay.not_due else "",
+            ),
             ("with ECN", str(replay.ecn_flows) if ecn or replay.ecn_flows else ""),
             ("completion time", f"{times}, 99 % {figures.duration(whole.p99_completion_s)}"),
             ("slowdown", f"{whole.mean_slowdown:.3g} in the mean" if whole.mean_slowdown else ""),
             (
                 "started late by",
-                f"median {figures.duration(percentile(late, 50))}, 99 % {figures.duration(percentile(late, 99))},"
-                f" at most {figures.duration(late[-1])}"
-                if late
-                else "",
+                (
+                    f"median {figures.duration(percentile(late, 50))}, 99 %"
+                    f" {figures.duration(percentile(late, 99))}, at most"
+                    f" {figures.duration(late[-1])}"
+                    if late
+                    else ""
+                ),
             ),
         ]
     )
-    columns = [tables.Column(title, right=True) for title in ("from", "flows", "offered", "achieved", "mean time")]
+    columns = [
+        tables.Column(title, right=True)
+        for title in ("from", "flows", "offered", "achieved", "mean time")
+    ]
     tables.show(
         columns,
         [
@@ -263,7 +321,11 @@ def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool
 
 
 def _share(summary: TrafficSummary) -> str:
-    return f"{summary.achieved_bps / summary.offered_bps:.2%} of it" if summary.offered_bps else "of nothing"
+    return (
+        f"{summary.achieved_bps / summary.offered_bps:.2%} of it"
+        if summary.offered_bps
+        else "of nothing"
+    )
 
 
 def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:
@@ -275,7 +337,13 @@ def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn:
         "not_due": replay.not_due,
         "ecn_flows": replay.ecn_flows,
         "failures": Counter(outcome.failed for outcome in replay.outcomes if outcome.failed),
-        "lateness_s": {"p50": percentile(late, 50), "p99": percentile(late, 99), "max": late[-1] if late else None},
-        "intervals": [{"from_s": from_s, **asdict(part)} for from_s, part in replay.intervals(length_s)],
+        "lateness_s": {
+            "p50": percentile(late, 50),
+            "p99": percentile(late, 99),
+            "max": late[-1] if late else None,
+        },
+        "intervals": [
+            {"from_s": from_s, **asdict(part)} for from_s, part in replay.intervals(length_s)
+        ],
     }
     tables.show_json(document)

@@ -18,16 +18,21 @@ def sweep(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="The directory for results and tables. Existing results are kept.", metavar="DIRECTORY"
+            "--out",
+            "-o",
+            help="The directory for results and tables. Existing results are kept.",
+            metavar="DIRECTORY",
         ),
     ],
     workers: Annotated[
-        int | None, typer.Option(help="Number of processes that run. Default: one for each processor.", min=1)
+        int | None,
+        typer.Option(help="Number of processes that run. Default: one for each processor.", min=1),
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="Run on the Dask cluster whose scheduler is here (extra 'cluster').", metavar="tcp://HOST:PORT"
+            help="Run on the Dask cluster whose scheduler is here (extra 'cluster').",
+            metavar="tcp://HOST:PORT",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -52,6 +57,10 @@ def sweep(
             return
         typer.echo(table.title)
         varied = len(table.columns) - len(of.policies)
-        show([Column(title, right=index >= varied) for index, title in enumerate(table.columns)], table.texts(), "")
+        show(
+            [Column(title, right=index >= varied) for index, title in enumerate(table.columns)],
+            table.texts(),
+            "",
+        )
         for path in report.files:
             typer.echo(path)

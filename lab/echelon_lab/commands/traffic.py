@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Cross traffic: draw it, look at it, send it over real sockets.", cls=GroupWithDoors, no_args_is_help=True
+    help="Cross traffic: draw it, look at it, send it over real sockets.",
+    cls=GroupWithDoors,
+    no_args_is_help=True,
 )
 
 T = TypeVar("T")
@@ -42,14 +44,16 @@ def one_line_errors() -> Iterator[None]:
 
 
 def option(name: str, parse: Callable[[Any], T], text: object) -> T:
-    """Return what `parse` makes of the value of an option; report its errors with the option's name."""
+    """Return what `parse` makes of the value of an option; report its errors with the option's
+    name.
+    """
     try:
         return parse(text)
     except ValueError as error:
         fail(f"{name}: {error}", BAD_INPUT)
 
 
-# --- show, sizes ---------------------------------------------------------------------------------------------------
+# -- show, sizes -----------------------------------------------------------------------------------
 
 _PAIRS_SHOWN = 20
 
@@ -108,7 +112,12 @@ def show(
             ("mean size", figures.size(schedule.total_bytes / len(ordered)) if ordered else ""),
             (
                 "median, 99 %",
-                f"{figures.size(percentile(ordered, 50))}, {figures.size(percentile(ordered, 99))}" if ordered else "",
+                (
+                    f"{figures.size(percentile(ordered, 50))},"
+                    f" {figures.size(percentile(ordered, 99))}"
+                    if ordered
+                    else ""
+                ),
             ),
             ("in bursts", "" if in_bursts is None else f"{in_bursts:.2%} of bytes"),
         ]
@@ -140,7 +149,8 @@ def read(file: Path) -> Schedule:
 @app.command()
 def sizes(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Show these in full: names or files.", metavar="[NAME]...")
+        list[str] | None,
+        typer.Argument(help="Show these in full: names or files.", metavar="[NAME]..."),
     ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -153,7 +163,12 @@ def sizes(
     def row(name: str) -> tuple[str, ...]:
         means = (figures.size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
         points = load_sizes(name).points
-        return name, *means, figures.size(load_sizes(name).quantile(_HALF)), figures.size(points[-1][0])
+        return (
+            name,
+            *means,
+            figures.size(load_sizes(name).quantile(_HALF)),
+            figures.size(points[-1][0]),
+        )
 
     with one_line_errors():
         if as_json:
@@ -170,7 +185,11 @@ def sizes(
             known = load_sizes(name)
             typer.echo(f"\n{known.about}" if known.about else "")
             points = [(str(size), f"{float(share):g}") for size, share in known.points]
-            tables.show([tables.Column("bytes", right=True), tables.Column("share", right=True)], points, "none")
+            tables.show(
+                [tables.Column("bytes", right=True), tables.Column("share", right=True)],
+                points,
+                "none",
+            )
 
 
 def _plain_sizes(name: str) -> dict[str, object]:
@@ -186,7 +205,7 @@ _HALF = math.nextafter(0.5, 0)
 """Just below a half, so that a size that exactly half of all flows do not exceed is the median."""
 
 
-# --- generate ------------------------------------------------------------------------------------------------------
+# -- generate --------------------------------------------------------------------------------------
 
 _OF_SIZES = ("sizes", "size_scale", "reading", "gaps", "draw", "seed")
 MODELS = {"consistent": _OF_SIZES, "burst": (*_OF_SIZES, "burst"), "long": ("parallel", "piece")}
@@ -197,69 +216,98 @@ MODELS = {"consistent": _OF_SIZES, "burst": (*_OF_SIZES, "burst"), "long": ("par
 def generate(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help=f"The model: {', '.join(MODELS)}.", metavar="MODEL")],
-    load: Annotated[str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")],
-    duration: Annotated[str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")],
+    load: Annotated[
+        str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")
+    ],
+    duration: Annotated[
+        str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")
+    ],
     src: Annotated[
         list[str],
-        typer.Option("--src", help="A host that sends; repeatable. Every source sends to every destination."),
+        typer.Option(
+            "--src", help="A host that sends; repeatable. Every source sends to every destination."
+        ),
     ],
     dst: Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")],
     sizes: Annotated[
         str | None,
         typer.Option(
-            help="Distribution of sizes: a name (see echelon traffic sizes) or a file. Default: web_search.",
+            help=(
+                "Distribution of sizes: a name (see echelon traffic sizes) or a file. Default:"
+                " web_search."
+            ),
             metavar="NAME",
         ),
     ] = None,
     size_scale: Annotated[
-        str | None, typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100. Default: 1.", metavar="FACTOR")
+        str | None,
+        typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100. Default: 1.", metavar="FACTOR"),
     ] = None,
     reading: Annotated[
         str | None,
         typer.Option(
-            help="How to read the distribution: points (only sizes in its table; the default) or linear (also sizes "
-            "between them)."
+            help=(
+                "How to read the distribution: points (only sizes in its table; the default) or"
+                " linear (also sizes "
+                "between them)."
+            )
         ),
     ] = None,
     gaps: Annotated[
         str | None,
         typer.Option(
-            help="Distribution of the gaps between starts: exponential (the default), or poisson as printed in the "
-            "thesis."
+            help=(
+                "Distribution of the gaps between starts: exponential (the default), or poisson as"
+                " printed in the "
+                "thesis."
+            )
         ),
     ] = None,
     draw: Annotated[
         str | None,
         typer.Option(
             "--draw",
-            help="matched (the default): the schedule has the requested load; printed: as in the thesis, where the "
-            "load is random.",
+            help=(
+                "matched (the default): the schedule has the requested load; printed: as in the"
+                " thesis, where the "
+                "load is random."
+            ),
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed for all random choices. The same seed gives the same schedule. Default: 0.", min=0),
+        typer.Option(
+            help="Seed for all random choices. The same seed gives the same schedule. Default: 0.",
+            min=0,
+        ),
     ] = None,
     burst: Annotated[
         str | None,
-        typer.Option(help="Length of a burst; the period is ten times as long. Default: 1ms.", metavar="TIME"),
+        typer.Option(
+            help="Length of a burst; the period is ten times as long. Default: 1ms.", metavar="TIME"
+        ),
     ] = None,
     parallel: Annotated[
-        int | None, typer.Option(help="Total number of long flows; they share the load. Default: 4.", min=1)
+        int | None,
+        typer.Option(help="Total number of long flows; they share the load. Default: 4.", min=1),
     ] = None,
     piece: Annotated[
         str | None,
         typer.Option(
-            help="Length of the pieces into which a long flow's load is divided. Default: 1s.", metavar="TIME"
+            help="Length of the pieces into which a long flow's load is divided. Default: 1s.",
+            metavar="TIME",
         ),
     ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Draw a schedule of flows and write it to a file.
 
-    consistent: flows of random sizes at random times (Algorithm 1 of the thesis). burst: 30 % of the bytes in a tenth
-    of the time (Algorithm 2). long: flows like iperf's, from the beginning to the end, each at a fixed rate.
+    consistent: flows of random sizes at random times (Algorithm 1 of the thesis). burst: 30 % of
+    the bytes in a tenth of the time (Algorithm 2). long: flows like iperf's, from the beginning to
+    the end, each at a fixed rate.
 
     Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
     """
@@ -277,7 +325,11 @@ def generate(
         arguments: dict[str, Any] = {}
         if "sizes" in MODELS[model]:
             distribution = _sizes(sizes or "web_search", size_scale or "1", reading or "points")
-            arguments = {"sizes": distribution, "gaps": gaps or "exponential", "draw": draw or "matched"}
+            arguments = {
+                "sizes": distribution,
+                "gaps": gaps or "exponential",
+                "draw": draw or "matched",
+            }
         if burst is not None:
             arguments["burst_us"] = _microseconds("--burst", burst)
         if parallel is not None:
@@ -308,11 +360,15 @@ def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
 
     if reading not in READINGS:
         fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
-    return option("--size-scale", load_sizes(name, reading).scaled, option("--size-scale", number, scale))
+    return option(
+        "--size-scale", load_sizes(name, reading).scaled, option("--size-scale", number, scale)
+    )
 
 
 def _model(name: str, make: Callable[[], T]) -> T:
-    """Return what `make` makes of the options of a model; report its errors with the model's name."""
+    """Return what `make` makes of the options of a model; report its errors with the model's
+    name.
+    """
     try:
         return make()
     except ValueError as error:
@@ -345,8 +401,9 @@ def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json:
         )
         return
     typer.echo(
-        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)}, offered load"
-        f" {rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%} of {rate(model.load_bps)}"
+        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)},"
+        f" offered load {rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%}"
+        f" of {rate(model.load_bps)}"
     )
 
 

@@ -1,1 +1,3 @@
-"""Emulated end hosts: transports, TCP and training workers, without I/O and without a clock of their own."""
+"""Emulated end hosts: transports, TCP and training workers, without I/O and without a clock of
+their own.
+"""

@@ -1,9 +1,11 @@
-"""The agreement of hosts and switches, without a controller, on when an iteration began and what its job lost before.
+"""The agreement of hosts and switches, without a controller, on when an iteration began and what
+its job lost before.
 
-Every packet with a shim carries what its sender knows: the time since the iteration's reference, and the job's memory
-(`p4src/shared/headers.p4`). A host keeps the earliest beginning and the largest memory that it has heard of for the
-newest iteration of a job, and writes them into what it sends. It tells others no beginning of its own: a switch that
-ranks the job relative to others sets the reference, and writes it into the packets that it forwards.
+Every packet with a shim carries what its sender knows: the time since the iteration's reference,
+and the job's memory (`p4src/shared/headers.p4`). A host keeps the earliest beginning and the
+largest memory that it has heard of for the newest iteration of a job, and writes them into what it
+sends. It tells others no beginning of its own: a switch that ranks the job relative to others sets
+the reference, and writes it into the packets that it forwards.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ class Agreement:
     def progress(self, key: bytes) -> tuple[int, float]:
         """Return when the iteration of a flow that has begun here began, and its job's memory.
 
-        The beginning is a time on the host's clock. Until the host has heard of it, it is that of the host's own first
-        flow. The memory is what the job lost in earlier iterations, in periods of the job.
+        The beginning is a time on the host's clock. Until the host has heard of it, it is that of
+        the host's own first flow. The memory is what the job lost in earlier iterations, in periods
+        of the job.
         """
         _, begin_ns = self._begun[key[1:3]]
         known = self._newest.get(key[1:3])
@@ -64,7 +67,9 @@ class Agreement:
         return begin_ns, known.memory / MEMORY_UNIT
 
     def hear(self, key: bytes, stamp: bytes) -> None:
-        """Take the stamp of a packet of a flow (`echelon_lab.endhosts.shim.flow_key`) that has just arrived."""
+        """Take the stamp of a packet of a flow (`echelon_lab.endhosts.shim.flow_key`) that has just
+        arrived.
+        """
         age_us, memory, _ = _STAMP.unpack(stamp)
         if not age_us:
             return
@@ -89,8 +94,8 @@ class Agreement:
 def acknowledgement_urgency(_now_ns: int) -> tuple[float, ...]:
     """Return the urgency of acknowledgements, which go before all data.
 
-    No switch ranks packets on their first link. A host knows its flows' rankings from its agent, and the progress of
-    their jobs' iterations from the stamps of packets that arrive.
+    No switch ranks packets on their first link. A host knows its flows' rankings from its agent,
+    and the progress of their jobs' iterations from the stamps of packets that arrive.
     """
     return (inf,)
 
@@ -115,12 +120,30 @@ class SentBytes:
 
 
 class FlowUrgency:
-    """The urgency of a flow at its host. Flows that are equally urgent go in the order in which they started."""
+    """The urgency of a flow at its host.
 
-    __slots__ = ("_agreement", "_group", "_highest", "_key", "_left_bytes", "_sent", "_start_ns", "_urgency")
+    Flows that are equally urgent go in the order in which they started.
+    """
+
+    __slots__ = (
+        "_agreement",
+        "_group",
+        "_highest",
+        "_key",
+        "_left_bytes",
+        "_sent",
+        "_start_ns",
+        "_urgency",
+    )
 
     def __init__(
-        self, agreement: Agreement, sent: SentBytes, key: bytes, ranking: Ranking, start_ns: int, size_bytes: int
+        self,
+        agreement: Agreement,
+        sent: SentBytes,
+        key: bytes,
+        ranking: Ranking,
+        start_ns: int,
+        size_bytes: int,
     ) -> None:
         agreement.begin(key, start_ns)
         self._agreement = agreement

@@ -1,4 +1,6 @@
-"""The carriers of a job's flows from host to host: the shim's own transport, or connections that stay open."""
+"""The carriers of a job's flows from host to host: the shim's own transport, or connections that
+stay open.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from echelon.planning.rankings.base import Ranking
 from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.switches.lowering.trees import JobTree
 from echelon.switches.targets.virtual import CONNECTION, Clock, Interfaces, Nic, Urgency
-from echelon_lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon_lab.endhosts.agreement import (
+    Agreement,
+    FlowUrgency,
+    SentBytes,
+    acknowledgement_urgency,
+)
 from echelon_lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
 from echelon_lab.endhosts.ranks import CONTROL, HostRanks
 from echelon_lab.endhosts.roce.frames import ROCE_PORT_BYTES, QueuePairAddress
@@ -81,7 +88,17 @@ class BackgroundStats:
 class HostStack:
     """The senders and receivers of one host. It takes the frames that arrive there."""
 
-    __slots__ = ("_background", "agreement", "flows", "nic", "of_trees", "ranks", "roce", "sent", "tcp")
+    __slots__ = (
+        "_background",
+        "agreement",
+        "flows",
+        "nic",
+        "of_trees",
+        "ranks",
+        "roce",
+        "sent",
+        "tcp",
+    )
 
     def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
         self.nic = nic
@@ -148,7 +165,9 @@ RankingOf = Callable[[FlowKey], Ranking | None]
 
 
 def initial_window(transport: Transport, fabric: Fabric, path: Sequence[str] | None) -> int:
-    """Return how many packets a flow begins with; without a path in the plan one, unless the transport says it."""
+    """Return how many packets a flow begins with; without a path in the plan one, unless the
+    transport says it.
+    """
     if transport.initial_window_packets is not None:
         return transport.initial_window_packets
     return 1 if path is None else packets_held(path, fabric, transport.packet_bytes)
@@ -182,7 +201,9 @@ class HostNetwork:
             return self.tcp.connect(between, ports, settings, counters, on_lost, on_gone)
         src, dst = between
         address = self.address(between, ports)
-        return Connection(self.hosts[src].tcp, self.hosts[dst].tcp, address, settings, on_lost, counters, on_gone)
+        return Connection(
+            self.hosts[src].tcp, self.hosts[dst].tcp, address, settings, on_lost, counters, on_gone
+        )
 
     def new_tcp_counters(self) -> TcpCounters:
         """Return counters for connections."""
@@ -207,11 +228,13 @@ class HostNetwork:
 
 
 class ShimCarrier:
-    """Each flow with a sender and a receiver of its own (`endhosts.transport`), and the shim in every packet.
+    """Each flow with a sender and a receiver of its own (`endhosts.transport`), and the shim in
+    every packet.
 
-    If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most urgent flows.
-    Otherwise it sends packet by packet, as they come. `paths` are those of the flows in the plan, which
-    say by which links of its hosts a flow goes, and how many packets it begins with if the transport leaves it open.
+    If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most
+    urgent flows. Otherwise it sends packet by packet, as they come. `paths` are those of the flows
+    in the plan, which say by which links of its hosts a flow goes, and how many packets it begins
+    with if the transport leaves it open.
 
     Raises `RunError` for a flow that is too long for the shim.
     """
@@ -231,8 +254,8 @@ class ShimCarrier:
         for flow in job.flows:
             if flow.size_bytes > MAX_REMAINING:
                 raise RunError(
-                    f"job {job.name}: flow {flow.name} has {flow.size_bytes} bytes, but senders can count only "
-                    f"{MAX_REMAINING} (make the job's data smaller)"
+                    f"job {job.name}: flow {flow.name} has {flow.size_bytes} bytes, but senders can"
+                    f" count only {MAX_REMAINING} (make the job's data smaller)"
                 )
         self._tally = PacketTally()
         self._network = network
@@ -244,13 +267,21 @@ class ShimCarrier:
         paths, fabric = paths or {}, network.fabric
         # Senders that are told their rates need no window to begin with.
         begins = {} if paced else paths
-        self._initial = {flow.name: initial_window(transport, fabric, begins.get(flow.name)) for flow in job.flows}
+        self._initial = {
+            flow.name: initial_window(transport, fabric, begins.get(flow.name))
+            for flow in job.flows
+        }
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
-        self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
+        self._addresses = {
+            flow.name: self._address(flow, identities[flow.name]) for flow in job.flows
+        }
         for name, path in paths.items() if network.interfaces else ():
             address = self._addresses[name]
-            network.assign(path, *(headers(of, HEADER_BYTES)[CONNECTION] for of in (address, address.reversed())))
+            network.assign(
+                path,
+                *(headers(of, HEADER_BYTES)[CONNECTION] for of in (address, address.reversed())),
+            )
         self._native: dict[str, NativeFlow] = {}
         if network.ends is not None:
             self._counters = new_tally(network.ends)
@@ -312,13 +343,17 @@ class ShimCarrier:
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)
         after_ns, initial = self._retransmit_after_ns, self._initial[flow.name]
-        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial)
+        sender = FlowSender(
+            size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial
+        )
         what = f"{self._described(flow)} in iteration {iteration}"
         self._keys[flow.name] = flow.src, key
         source.flows.send(key, sender, transmit, what, paced=self._paced)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send a flow that is under way at this rate from now on, in bytes per second; None: no limit."""
+        """Send a flow that is under way at this rate from now on, in bytes per second; None: no
+        limit.
+        """
         if self._native:
             self._native[flow].pace(rate_Bps)
         elif flow in self._keys:
@@ -345,19 +380,29 @@ class ShimCarrier:
     def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
         # All connections of a job have one source port, whatever the flow.
         port = _SHIM_PORTS | identity.job & 0x3FFF
-        source, destination = self._network.fabric.hosts[flow.src], self._network.fabric.hosts[flow.dst]
+        source, destination = (
+            self._network.fabric.hosts[flow.src],
+            self._network.fabric.hosts[flow.dst],
+        )
         return FlowAddress(
-            source.mac, destination.mac, source.ipv4, destination.ipv4, port, identity.job, identity.flow
+            source.mac,
+            destination.mac,
+            source.ipv4,
+            destination.ipv4,
+            port,
+            identity.job,
+            identity.flow,
         )
 
 
 class ConnectionCarrier:
-    """One connection, over TCP or RoCE, from each worker to each that it sends to, open from the beginning to the
-    end.
+    """One connection, over TCP or RoCE, from each worker to each that it sends to, open from the
+    beginning to the end.
 
-    A connection carries its flows in the order of `echelon.model.jobs.analysis.connections`, the same in every
-    iteration: that is how switches tell them apart. A flow that is ready before one that precedes it waits for that
-    one's start. What has no place in `settings`, those of TCP, is in `transport`.
+    A connection carries its flows in the order of `echelon.model.jobs.analysis.connections`, the
+    same in every iteration: that is how switches tell them apart. A flow that is ready before one
+    that precedes it waits for that one's start. What has no place in `settings`, those of TCP, is
+    in `transport`.
     """
 
     def __init__(
@@ -392,7 +437,9 @@ class ConnectionCarrier:
                 pair = QueuePairAddress(*ends, _PAIR_PORTS | sum(numbers) & 0x3FFF, *numbers)
                 there, back = pair.connection, pair.reversed().connection
                 settings_of_pair = _pair_settings(transport, identity.mtu)
-                connection = PairConnection(sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self._counters)
+                connection = PairConnection(
+                    sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self._counters
+                )
             if path := (paths or {}).get(flows[0].name):
                 network.assign(path, there, back)
             line = _Line(connection, flows)
@@ -417,13 +464,16 @@ class ConnectionCarrier:
 
     def _on_lost(self, src: str, dst: str) -> None:
         raise RunError(
-            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} or more "
-            f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from "
-            f"{src} to its destination and back, and that its queue is served"
+            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through"
+            f" {MAX_TIMEOUTS} or more time-outs, the last at"
+            f" {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from"
+            f" {src} to its destination and back, and that its queue is served"
         )
 
 
-def _with_congestion(settings: TcpSettings, congestion: Congestion, flows: Sequence[Flow]) -> TcpSettings:
+def _with_congestion(
+    settings: TcpSettings, congestion: Congestion, flows: Sequence[Flow]
+) -> TcpSettings:
     """Return the settings of the connection that carries these flows in each iteration."""
     if congestion == "newreno":
         return settings
@@ -440,7 +490,9 @@ class _Line:
 
     __slots__ = ("_flows", "_ready", "_turn", "connection")
 
-    def __init__(self, connection: Connection | NativeConnection | PairConnection, flows: tuple[Flow, ...]) -> None:
+    def __init__(
+        self, connection: Connection | NativeConnection | PairConnection, flows: tuple[Flow, ...]
+    ) -> None:
         self.connection = connection
         self._flows = flows
         self._turn = 0
@@ -454,8 +506,8 @@ class _Line:
 
 
 TREE_HOSTS = "echelon.tree_hosts"
-"""The entry-point group of what sends flows over trees of switches: a class that is made of the network, the job's name
-and its trees, and is a `TreeCarrier`."""
+"""The entry-point group of what sends flows over trees of switches: a class that is made of the
+network, the job's name and its trees, and is a `TreeCarrier`."""
 
 
 class TreeCarrier(Protocol):
@@ -476,7 +528,9 @@ def tree_carrier(network: HostNetwork, job: str, trees: Sequence[JobTree]) -> Tr
 
 
 class JobCarrier:
-    """The carrier of a job of which some flows go over trees of switches, and the others between two hosts."""
+    """The carrier of a job of which some flows go over trees of switches, and the others between
+    two hosts.
+    """
 
     def __init__(self, trees: TreeCarrier, between: ShimCarrier | ConnectionCarrier) -> None:
         self._trees, self._between = trees, between
@@ -486,7 +540,9 @@ class JobCarrier:
         """Return the counts of all the job's packets."""
         one, other = self._trees.tally, self._between.tally
         return PacketTally(
-            one.retransmitted + other.retransmitted, one.duplicate + other.duplicate, one.reordered + other.reordered
+            one.retransmitted + other.retransmitted,
+            one.duplicate + other.duplicate,
+            one.reordered + other.reordered,
         )
 
     def open(self) -> None:
@@ -499,7 +555,9 @@ class JobCarrier:
         (self._trees if flow.among else self._between).start_flow(flow, iteration, on_complete)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send a flow between two hosts at this rate from now on; flows over trees have what their windows find."""
+        """Send a flow between two hosts at this rate from now on; flows over trees have what their
+        windows find.
+        """
         self._between.pace(flow, rate_Bps)
 
 

@@ -1,5 +1,5 @@
-"""Cross traffic of an emulation: flows that belong to no job, each over a TCP connection. They start on schedule,
-whatever became of the flows before them (open loop)."""
+"""Cross traffic of an emulation: flows that belong to no job, each over a TCP connection. They
+start on schedule, whatever became of the flows before them (open loop)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class _Transfer:
 
 
 class CrossTraffic:
-    """Cross traffic of `sources` on the hosts of `network`, drawn from `seed`. `settings(ecn)` returns the settings of
-    its TCP.
+    """Cross traffic of `sources` on the hosts of `network`, drawn from `seed`. `settings(ecn)`
+    returns the settings of its TCP.
 
-    Nobody sends before `start`, and no flow starts after `stop`. A flow whose host has no free port fails, and so does
-    a flow whose connection is given up.
+    Nobody sends before `start`, and no flow starts after `stop`. A flow whose host has no free port
+    fails, and so does a flow whose connection is given up.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class CrossTraffic:
     ) -> None:
         ports = _Ports(network)
         self._players = {
-            source.name: _Player(network, ports, source.stream(seed), settings(source.ecn)) for source in sources
+            source.name: _Player(network, ports, source.stream(seed), settings(source.ecn))
+            for source in sources
         }
 
     def start(self) -> None:
@@ -70,7 +71,9 @@ class CrossTraffic:
 
     @property
     def outcomes(self) -> Mapping[str, Sequence[FlowOutcome]]:
-        """Return the outcomes of the flows until now or the end, by source, in order of their starts."""
+        """Return the outcomes of the flows until now or the end, by source, in order of their
+        starts.
+        """
         return {name: player.outcomes() for name, player in self._players.items()}
 
     @property
@@ -80,19 +83,23 @@ class CrossTraffic:
 
 
 class _Ports:
-    """Source ports for new connections. Each is in use by one connection at a time; the port that was free for longest
-    goes first."""
+    """Source ports for new connections. Each is in use by one connection at a time; the port that
+    was free for longest goes first."""
 
     def __init__(self, network: HostNetwork) -> None:
         self._network = network
         self._free = {host: deque(_PORTS) for host in network.hosts}
 
     def take(self, src: str, dst: str) -> int | None:
-        """Return the source port of a new connection to the discard port; None if all are in use."""
+        """Return the source port of a new connection to the discard port; None if all are in
+        use.
+        """
         free = self._free[src]
         while free:
             port = free.popleft()
-            if not self._network.has((src, dst), (port, DISCARD_PORT)):  # a job's connection has it, to the end
+            if not self._network.has(
+                (src, dst), (port, DISCARD_PORT)
+            ):  # a job's connection has it, to the end
                 return port
         return None
 
@@ -104,7 +111,11 @@ class _Player:
     """The player of one source."""
 
     def __init__(
-        self, network: HostNetwork, ports: _Ports, flows: Iterator[ScheduledFlow], settings: TcpSettings
+        self,
+        network: HostNetwork,
+        ports: _Ports,
+        flows: Iterator[ScheduledFlow],
+        settings: TcpSettings,
     ) -> None:
         self._network = network
         self._clock = network.clock
@@ -141,14 +152,20 @@ class _Player:
         now_s = self.elapsed_s
         return [self._outcome(transfer, now_s) for transfer in self._transfers]
 
-    def connect(self, flow: ScheduledFlow, on_lost: Callable[[], None]) -> Connection | NativeConnection | None:
-        """Return a connection for `flow` that is not open yet; None if its host has no port for it."""
+    def connect(
+        self, flow: ScheduledFlow, on_lost: Callable[[], None]
+    ) -> Connection | NativeConnection | None:
+        """Return a connection for `flow` that is not open yet; None if its host has no port for
+        it.
+        """
         port = self._ports.take(flow.src, flow.dst)
         if port is None:
             return None
         give_back = partial(self._ports.give_back, flow.src, port)
         between, ports = (flow.src, flow.dst), (port, DISCARD_PORT)
-        return self._network.connect(between, ports, self._settings, self._counters, on_lost, give_back)
+        return self._network.connect(
+            between, ports, self._settings, self._counters, on_lost, give_back
+        )
 
     @property
     def mss_bytes(self) -> int:
@@ -204,7 +221,11 @@ class _Player:
             missing = max(0, transfer.end_bytes - transfer.connection.received_bytes)
             received = now_s, max(0, transfer.flow.size_bytes - missing)
         return FlowOutcome(
-            transfer.flow, self._seconds(transfer.started_ns), finished_s, received=received, failed=transfer.failed
+            transfer.flow,
+            self._seconds(transfer.started_ns),
+            finished_s,
+            received=received,
+            failed=transfer.failed,
         )
 
     def _seconds(self, time_ns: int) -> float:
@@ -212,7 +233,10 @@ class _Player:
 
 
 class _LongFlow:
-    """A long flow: pieces one after another over one connection. Its mean rate since the beginning is kept."""
+    """A long flow: pieces one after another over one connection.
+
+    Its mean rate since the beginning is kept.
+    """
 
     def __init__(self, player: _Player, clock: Clock, flow: PacedFlow) -> None:
         self._player = player
@@ -248,7 +272,9 @@ class _LongFlow:
             self._write(connection)
 
     def _write(self, connection: Connection | NativeConnection) -> None:
-        """Write the segments whose time has come; schedule the next call for the time of the next segment."""
+        """Write the segments whose time has come; schedule the next call for the time of the next
+        segment.
+        """
         self._waits = False
         now_ns = self._clock.now_ns
         while self._pieces and not self._player.stopped and not self._lost:

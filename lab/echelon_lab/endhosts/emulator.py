@@ -1,7 +1,8 @@
-"""Training jobs as a network sees them: compute units are timed waits, flows are real packets, all in closed loop.
+"""Training jobs as a network sees them: compute units are timed waits, flows are real packets, all
+in closed loop.
 
-The emulator does not know whether time and network are virtual or real. It is given a clock and one network interface
-for each host, and it is told of the frames that arrive.
+The emulator does not know whether time and network are virtual or real. It is given a clock and one
+network interface for each host, and it is told of the frames that arrive.
 """
 
 from __future__ import annotations
@@ -59,33 +60,39 @@ _BACKGROUND_PORTS = 0x8000
 def tcp_settings(transport: Transport, ecn: bool) -> TcpSettings:
     """Return the TCP settings of `transport`."""
     return TcpSettings(
-        transport.packet_bytes, max(1, round(transport.min_rto_s * NS_PER_S)), transport.receive_window_bytes, ecn
+        transport.packet_bytes,
+        max(1, round(transport.min_rto_s * NS_PER_S)),
+        transport.receive_window_bytes,
+        ecn,
     )
 
 
 class TrainingEmulator:
     """Jobs, background and cross traffic on the hosts of a fabric.
 
-    Call `start`, feed each host's frames to ``hosts[name].deliver``, and let time pass until `done`. From then on
-    nothing is sent, received or recorded.
+    Call `start`, feed each host's frames to ``hosts[name].deliver``, and let time pass until
+    `done`. From then on nothing is sent, received or recorded.
 
     - `nics`: network interfaces by host.
-    - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
-      job sends over TCP or RoCE.
-    - `iterations` and `until` say when the run is over (`echelon.planning.execution`); with None iterations it goes on
-      until the caller lets no more time pass.
+    - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a
+      `SegmentIdentity` the job sends over TCP or RoCE.
+    - `iterations` and `until` say when the run is over (`echelon.planning.execution`); with None
+      iterations it goes on until the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.
     - `paths` are those of the plan, by job (`ShimCarrier`).
     - `trees` are those of the plan, by job: switches add up what their flows bring.
-    - `native` is the network of the interfaces, if it is in C: then so are the ends of flows with a shim and of
-      TCP connections.
-    - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
-    - `ranked_at_hosts` are the rules by which hosts rank flows with a shim, by job; None: switches rank.
+    - `native` is the network of the interfaces, if it is in C: then so are the ends of flows with a
+      shim and of TCP connections.
+    - `ranking` tells the rankings by which hosts order the flows with a shim that they send
+      (`ShimCarrier`).
+    - `ranked_at_hosts` are the rules by which hosts rank flows with a shim, by job; None: switches
+      rank.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
-    Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's call) for one that
-    gets nowhere. Raises `KeyError` for a host without an interface or a flow without an identity.
+    Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's
+    call) for one that gets nowhere. Raises `KeyError` for a host without an interface or a flow
+    without an identity.
     """
 
     def __init__(
@@ -129,12 +136,19 @@ class TrainingEmulator:
         several = {name: nic for name, nic in nics.items() if isinstance(nic, Interfaces)}
         self._ends: NativeEnds | None = None
         self._tcp: NativeTcp | None = None
-        # Python slows interfaces down, chooses between those of a host, and knows the orders of all rankings.
-        orders = () if ranking is None else (ranking((job.name, flow.name)) for job in jobs for flow in job.flows)
+        # Python slows interfaces down, chooses between those of a host, and knows the orders of all
+        # rankings.
+        orders = (
+            ()
+            if ranking is None
+            else (ranking((job.name, flow.name)) for job in jobs for flow in job.flows)
+        )
         is_plain = not several and self._transport.host_rate_bps is None
         if native is not None and is_plain and all(map(knows, orders)):
             self._ends = NativeEnds(native, fabric.hosts)
-            if traffic or any(isinstance(of, SegmentIdentity) and of.mtu is None for of in identities.values()):
+            if traffic or any(
+                isinstance(of, SegmentIdentity) and of.mtu is None for of in identities.values()
+            ):
                 self._tcp = NativeTcp(self._ends, fabric.hosts)
         if ranked_at_hosts is not None:
             self._rank(emulated(chain.from_iterable(ranked_at_hosts.values())))
@@ -145,7 +159,9 @@ class TrainingEmulator:
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
             own = {(d.worker, d.iteration): d.delay_s for d in delays if d.job == job.name}
-            self._executions[job.name] = JobExecution(job, delays=own, more=partial(self.completion.begins, job.name))
+            self._executions[job.name] = JobExecution(
+                job, delays=own, more=partial(self.completion.begins, job.name)
+            )
         self.background = {traffic.name: BackgroundStats() for traffic in background}
         """Packets of each background sender, by its name."""
         self._background_traffic = tuple(background)
@@ -163,16 +179,19 @@ class TrainingEmulator:
         self._origin_ns = self._clock.now_ns
         for job in self._jobs:
             self._carriers[job.name].open()
-            self._clock.at(self._origin_ns + round(job.start_s * NS_PER_S), self._start_job, job.name)
+            self._clock.at(
+                self._origin_ns + round(job.start_s * NS_PER_S), self._start_job, job.name
+            )
         for index, traffic in enumerate(self._background_traffic):
             self._start_background(index, traffic)
         self.traffic.start()
 
     def pace(self, rates_Bps: Mapping[FlowKey, Fraction]) -> None:  # noqa: N803
-        """Send these flows, if they are under way, at these rates from now on, in bytes per second on the wire, and
-        others without a limit.
+        """Send these flows, if they are under way, at these rates from now on, in bytes per second
+        on the wire, and others without a limit.
 
-        Nothing changes if the rates are those of the last call: most reports of switches lead to no decision.
+        Nothing changes if the rates are those of the last call: most reports of switches lead to no
+        decision.
         """
         if rates_Bps is self._rates_Bps:
             return
@@ -197,11 +216,17 @@ class TrainingEmulator:
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
         """Return the records of the jobs so far, in seconds from the beginning of the run."""
-        return {name: _in_seconds(execution.record, self._origin_ns) for name, execution in self._executions.items()}
+        return {
+            name: _in_seconds(execution.record, self._origin_ns)
+            for name, execution in self._executions.items()
+        }
 
     @property
     def reordered_packets(self) -> Mapping[str, int]:
-        """Packets that arrived after one that was sent later, by job. Retransmissions do not count."""
+        """Packets that arrived after one that was sent later, by job.
+
+        Retransmissions do not count.
+        """
         return {name: carrier.tally.reordered for name, carrier in self._carriers.items()}
 
     @property
@@ -209,10 +234,15 @@ class TrainingEmulator:
         """Packets sent again, by job."""
         return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
 
-    def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
+    def _carrier(
+        self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]
+    ) -> Carrier:
         if trees := self._trees.get(job.name):
             between = replace(job, flows=tuple(flow for flow in job.flows if not flow.among))
-            return JobCarrier(tree_carrier(network, job.name, trees), self._between_two(network, between, identities))
+            return JobCarrier(
+                tree_carrier(network, job.name, trees),
+                self._between_two(network, between, identities),
+            )
         return self._between_two(network, job, identities)
 
     def _between_two(
@@ -296,9 +326,13 @@ class TrainingEmulator:
 
 
 class _ConstantRate:
-    """An open-loop sender: packet n leaves n packet times after the first, without rounding errors adding up."""
+    """An open-loop sender: packet n leaves n packet times after the first, without rounding errors
+    adding up.
+    """
 
-    def __init__(self, clock: Clock, host: HostStack, frame: bytes, rate_bps: int, stats: BackgroundStats) -> None:
+    def __init__(
+        self, clock: Clock, host: HostStack, frame: bytes, rate_bps: int, stats: BackgroundStats
+    ) -> None:
         self._clock = clock
         self._host = host
         self._frame = frame

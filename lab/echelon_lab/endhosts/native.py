@@ -1,5 +1,5 @@
-"""The ends of flows with a shim in C (shim.c), for hosts whose network is in C: the same packets as those of
-`echelon_lab.endhosts.transport`, many times as fast."""
+"""The ends of flows with a shim in C (shim.c), for hosts whose network is in C: the same packets as
+those of `echelon_lab.endhosts.transport`, many times as fast."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _LENGTHS_AND_CHECKSUM = (slice(16, 18), slice(24, 26), slice(38, 40))
 
 
 def load_ends(source: Path, numbers: Mapping[str, int], *more: str) -> Loaded:
-    """Return a library of ends of flows, from a C file, its header and others beside this file, with these numbers
-    defined."""
+    """Return a library of ends of flows, from a C file, its header and others beside this file,
+    with these numbers defined."""
     network, header = _read("network.h"), source.with_suffix(".h").read_text(encoding="utf-8")
     text = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
     text += source.read_text(encoding="utf-8")
@@ -50,7 +50,11 @@ def network_in_c(ffi: Any, clock: NativeClock) -> Any:
 
 @cache
 def _library() -> Loaded:
-    numbers = {"STRAGGLER_FROM": shim.STRAGGLER_FROM, "MEMORY_SHIFT": MEMORY_SHIFT, "LEFT_SHIFT_BIAS": LEFT_SHIFT_BIAS}
+    numbers = {
+        "STRAGGLER_FROM": shim.STRAGGLER_FROM,
+        "MEMORY_SHIFT": MEMORY_SHIFT,
+        "LEFT_SHIFT_BIAS": LEFT_SHIFT_BIAS,
+    }
     return load_ends(_FOLDER / "shim.c", numbers, "ranks.h")
 
 
@@ -87,12 +91,15 @@ class NativeEnds:
         self._run = self.ffi.gc(not_null(made), self.library.shim_free)
         self._flows: dict[int, NativeFlow] = {}
         self._orders: dict[tuple[int, Ranking], tuple[Any, Any, Any]] = {}
-        """The order that a ranking gives to flows of a job, in C, with the arrays that it refers to."""
+        """The order that a ranking gives to flows of a job, in C, with the arrays that it refers
+        to.
+        """
         self._groups: dict[tuple[int, str], int] = {}
         self.hosts: dict[str, Any] = {}
         """The structure of each host in C."""
         deliver, choose = (
-            self._address(self.ffi.addressof(self.library, name)) for name in ("shim_deliver", "shim_choose")
+            self._address(self.ffi.addressof(self.library, name))
+            for name in ("shim_deliver", "shim_choose")
         )
         for name in hosts:
             nic = self.ffi.cast("void *", network.nic(name))
@@ -111,7 +118,9 @@ class NativeEnds:
                     raise MemoryError
 
     def pass_on(self, host: str, receive: int, receiver: int) -> None:
-        """Give frames without a shim that arrive at a host to a function in C first (`NetworkInC.receive_in_c`)."""
+        """Give frames without a shim that arrive at a host to a function in C first
+        (`NetworkInC.receive_in_c`).
+        """
         function = self.ffi.cast("int (*)(void *, int64_t, const uint8_t *, uint32_t)", receive)
         self.library.shim_pass_on(self.hosts[host], function, self.ffi.cast("void *", receiver))
 
@@ -144,14 +153,25 @@ class NativeEnds:
         urgency, group = ranking.at_host()
         made = self.ffi.new("shim_order *")
         made.highest = ranking.queues[-1]
-        made.group = 0 if group is None else self._groups.setdefault((job, group), len(self._groups) + 1)
+        made.group = (
+            0 if group is None else self._groups.setdefault((job, group), len(self._groups) + 1)
+        )
         match urgency:
             case Overdue(due_s, left_s, unit_s, head_start):
                 made.kind = self.library.ORDER_OVERDUE
-                made.due_s, made.left_s, made.unit_s, made.head_start = due_s, left_s, unit_s, head_start
+                made.due_s, made.left_s, made.unit_s, made.head_start = (
+                    due_s,
+                    left_s,
+                    unit_s,
+                    head_start,
+                )
                 return made, None, None
             case Steps(thresholds, values, due_s):
-                made.kind = self.library.ORDER_STEPS_OF_BYTES if due_s is None else self.library.ORDER_STEPS_OF_AGE
+                made.kind = (
+                    self.library.ORDER_STEPS_OF_BYTES
+                    if due_s is None
+                    else self.library.ORDER_STEPS_OF_AGE
+                )
                 made.due_s = due_s or 0.0
                 made.steps = len(thresholds)
                 arrays = self.ffi.new("double[]", thresholds), self.ffi.new("double[]", values)
@@ -159,7 +179,9 @@ class NativeEnds:
                 return made, *arrays
             case _:
                 name = type(ranking).__name__
-                raise RunError(f"hosts in C do not know the order of ranking {name} (set {VARIABLE}=python)")
+                raise RunError(
+                    f"hosts in C do not know the order of ranking {name} (set {VARIABLE}=python)"
+                )
 
     def _fail(self) -> None:
         flow = self._flows[self._address(self.library.shim_failed(self._run))]
@@ -208,28 +230,46 @@ class NativeFlow:
         """The flow in its last iteration, for errors."""
         return f"{self._what} in iteration {self._iteration}"
 
-    def start(self, iteration: int, on_complete: Callable[[], None], ranking: Ranking | None) -> None:
-        """Send the flow now; call `on_complete` when its last byte has arrived. Hosts send in the order of rankings."""
+    def start(
+        self, iteration: int, on_complete: Callable[[], None], ranking: Ranking | None
+    ) -> None:
+        """Send the flow now; call `on_complete` when its last byte has arrived.
+
+        Hosts send in the order of rankings.
+        """
         self.expect(iteration, on_complete, is_ranked=ranking is not None)
         self.send(iteration, None, ranking)
 
-    def expect(self, iteration: int, on_complete: Callable[[], None], *, is_ranked: bool = False) -> None:
-        """Receive the flow; call `on_complete` when its last byte has arrived. A host sends acknowledgements of a
-        ranked flow first."""
+    def expect(
+        self, iteration: int, on_complete: Callable[[], None], *, is_ranked: bool = False
+    ) -> None:
+        """Receive the flow; call `on_complete` when its last byte has arrived. A host sends
+        acknowledgements of a ranked flow first."""
         told = self._ends.told(on_complete)
         if self._ends.library.shim_expect(self.in_c, iteration % 256, told, is_ranked):
             raise MemoryError
 
-    def send(self, iteration: int, on_acknowledged: Callable[[], None] | None, ranking: Ranking | None = None) -> None:
-        """Send the flow now; call `on_acknowledged`, if given, when all of it is known to have arrived."""
+    def send(
+        self,
+        iteration: int,
+        on_acknowledged: Callable[[], None] | None,
+        ranking: Ranking | None = None,
+    ) -> None:
+        """Send the flow now; call `on_acknowledged`, if given, when all of it is known to have
+        arrived.
+        """
         self._iteration = iteration
         ends = self._ends
         told = 0 if on_acknowledged is None else ends.told(on_acknowledged)
-        if ends.library.shim_send(self.in_c, iteration % 256, told, ends.order(self.in_c.job, ranking)):
+        if ends.library.shim_send(
+            self.in_c, iteration % 256, told, ends.order(self.in_c.job, ranking)
+        ):
             raise MemoryError
 
     def pace(self, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send at this rate from now on, in bytes per second, if the flow is still sent; None: no limit."""
+        """Send at this rate from now on, in bytes per second, if the flow is still sent; None: no
+        limit.
+        """
         rate = -1.0 if rate_Bps is None else rate_Bps
         self._ends.library.shim_pace(self.in_c, self._iteration % 256, rate)
 

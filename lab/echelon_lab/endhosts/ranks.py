@@ -1,6 +1,8 @@
-"""The rank of a packet at its sender, where switches do not rank: what the P4 program computes in a switch.
+"""The rank of a packet at its sender, where switches do not rank: what the P4 program computes in a
+switch.
 
-`ranks.h` is the same in C, for hosts in C and for the program in the kernel (`echelon_torch.agent`).
+`ranks.h` is the same in C, for hosts in C and for the program in the kernel
+(`echelon_torch.agent`).
 """
 
 from __future__ import annotations
@@ -40,7 +42,14 @@ def packed(rule: HostRule) -> bytes:
     return _RULE.pack(
         _signed(rule.rank_at_zero),
         rule.top,
-        *(rule.offset_us, rule.due_us, rule.factor, rule.alone_us, rule.factor_shift, rule.left_shift),
+        *(
+            rule.offset_us,
+            rule.due_us,
+            rule.factor,
+            rule.alone_us,
+            rule.factor_shift,
+            rule.left_shift,
+        ),
         *(keys + [0] * (_LEVELS - len(keys))),
         *(queues + [0] * (_LEVELS - len(queues))),
         len(keys),
@@ -48,13 +57,16 @@ def packed(rule: HostRule) -> bytes:
 
 
 def emulated(rules: Iterable[HostRule]) -> tuple[HostRule, ...]:
-    """Return the rules. Raise `RunError` for one that emulated hosts do not have: of a flow without a shim."""
+    """Return the rules.
+
+    Raise `RunError` for one that emulated hosts do not have: of a flow without a shim.
+    """
     found = tuple(rules)
     for rule in found:
         if not isinstance(rule.identity, ShimIdentity):
             raise RunError(
-                f"job {rule.job}: is recognised by bytes, but emulated hosts rank flows with a shim only (write "
-                "'recognition: {by: shim}', or let switches rank)"
+                f"job {rule.job}: is recognised by bytes, but emulated hosts rank flows with a shim"
+                " only (write 'recognition: {by: shim}', or let switches rank)"
             )
     return found
 
@@ -120,8 +132,9 @@ class FlowRank:
     def rank(self, now_us: int, packet: RankPacket) -> Ranked:
         """Rank a packet that leaves now.
 
-        Only a packet that is alone, or the first of its flow in an iteration, goes to a higher queue than the one
-        before: it would overtake that. In a lower one it cannot, because queues are strict.
+        Only a packet that is alone, or the first of its flow in an iteration, goes to a higher
+        queue than the one before: it would overtake that. In a lower one it cannot, because queues
+        are strict.
         """
         rule, state, stream = self.rule, self.state, self.stream
         wanted, age_us, memory = rule.queue, packet.age_us, packet.memory
@@ -129,7 +142,9 @@ class FlowRank:
             if _is_behind(state.epoch, packet.epoch):
                 return Ranked(0, age_us=age_us, memory=memory)
             key = self._key(now_us, packet)
-            wanted = rule.levels[bisect_right(rule.levels, key, key=lambda step: step.lowest) - 1].queue
+            wanted = rule.levels[
+                bisect_right(rule.levels, key, key=lambda step: step.lowest) - 1
+            ].queue
             age_us = 0
             if rule.factor:
                 passed_us = now_us - state.reference_us
@@ -149,7 +164,10 @@ class FlowRank:
             state.epoch = packet.epoch
             state.reference_us = now_us - rule.offset_us if told_us is None else told_us
             if rule.factor:
-                delay = max(state.late_us - rule.alone_us, 0) * rule.factor >> rule.factor_shift + MEMORY_SHIFT
+                delay = (
+                    max(state.late_us - rule.alone_us, 0) * rule.factor
+                    >> rule.factor_shift + MEMORY_SHIFT
+                )
                 total = state.memory + delay
                 state.memory, state.late_us = min(total - (total >> 2), 0xFFFF), 0
         elif told_us is not None:
@@ -159,7 +177,10 @@ class FlowRank:
             return slack
         state.memory = max(state.memory, packet.memory)
         tardiness = (_MOST - slack) * rule.factor >> rule.factor_shift
-        left = min(packet.left_bytes << LEFT_SHIFT_BIAS >> rule.left_shift, _MOST) * rule.factor >> rule.factor_shift
+        left = (
+            min(packet.left_bytes << LEFT_SHIFT_BIAS >> rule.left_shift, _MOST) * rule.factor
+            >> rule.factor_shift
+        )
         rank = _signed(tardiness + rule.rank_at_zero + (state.memory << MEMORY_SHIFT) - left)
         return min(max(rule.top - rank, 0), _MOST)
 
@@ -176,19 +197,30 @@ class HostRanks:
         states: dict[tuple[str, str | None], _State] = {}
         for rule in rules:
             if rule.src == host and isinstance(rule.identity, ShimIdentity):
-                number = rule.identity.job.to_bytes(2, "big") + rule.identity.flow.to_bytes(2, "big")
+                number = rule.identity.job.to_bytes(2, "big") + rule.identity.flow.to_bytes(
+                    2, "big"
+                )
                 state = states.setdefault((rule.job, rule.echelonflow), _State())
                 self._flows[number] = FlowRank(rule, state)
 
-    def mark(self, now_ns: int, key: bytes, segment: DataSegment, stamp: bytes) -> tuple[int, bytes]:
-        """Return the code point and the stamp of a segment of a flow (`echelon_lab.endhosts.shim.flow_key`) that leaves
-        now. It asks for draining where that lets the flow have a higher queue."""
+    def mark(
+        self, now_ns: int, key: bytes, segment: DataSegment, stamp: bytes
+    ) -> tuple[int, bytes]:
+        """Return the code point and the stamp of a segment of a flow
+        (`echelon_lab.endhosts.shim.flow_key`) that leaves now. It asks for draining where that lets
+        the flow have a higher queue."""
         flow = self._flows.get(key[1:])
         if flow is None:
             return 0, stamp
         age_us, memory, _ = _STAMP.unpack(stamp)
         packet = RankPacket(
-            key[0], segment.remaining, segment.last, segment.alone, segment.resent, age_us=age_us, memory=memory
+            key[0],
+            segment.remaining,
+            segment.last,
+            segment.alone,
+            segment.resent,
+            age_us=age_us,
+            memory=memory,
         )
         ranked = flow.rank(now_ns // _NS_PER_US, packet)
         segment.drain |= ranked.waits

@@ -1,12 +1,14 @@
-"""Segments of a flow, and how they travel: the shim that tells a switch job, flow and position, and headers before it.
+"""Segments of a flow, and how they travel: the shim that tells a switch job, flow and position, and
+headers before it.
 
-Segments are the messages between the two ends of a flow: parts of it, and how much of it has arrived. Lengths are
-counted as on the wire, with all headers. There is an object for every packet, so segments are not frozen: a frozen one
-takes four times as long to make.
+Segments are the messages between the two ends of a flow: parts of it, and how much of it has
+arrived. Lengths are counted as on the wire, with all headers. There is an object for every packet,
+so segments are not frozen: a frozen one takes four times as long to make.
 
-The layout of the shim is that of `p4src/shared/headers.p4`. `ShimPayloads` makes what UDP carries, `ShimFrames` the
-Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on the wire, with all headers. The last
-8 bytes of the shim are the stamp, which `echelon_lab.endhosts.agreement` writes and reads.
+The layout of the shim is that of `p4src/shared/headers.p4`. `ShimPayloads` makes what UDP carries,
+`ShimFrames` the Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on
+the wire, with all headers. The last 8 bytes of the shim are the stamp, which
+`echelon_lab.endhosts.agreement` writes and reads.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ class PacketTally:
     duplicate: int = 0
     """Packets received whose bytes had all been received before."""
     reordered: int = 0
-    """Packets with new bytes that arrived after one sent later. Retransmissions do not count (RFC 4737)."""
+    """Packets with new bytes that arrived after one sent later.
+
+    Retransmissions do not count (RFC 4737).
+    """
 
 
 @dataclass(slots=True)
@@ -86,7 +91,9 @@ DISCARD_PORT = 9
 
 ETHERNET_BYTES = 14
 SHIM_AT = ETHERNET_BYTES + 20 + 8
-"""Position in a frame of the shim's first byte, whose low four bits are the flags: all headers before it."""
+"""Position in a frame of the shim's first byte, whose low four bits are the flags: all headers
+before it.
+"""
 HEADER_BYTES = SHIM_AT + _CONSTANTS["SHIM_BYTES"]
 MIN_FRAME_BYTES = HEADER_BYTES + 1
 """Length of the shortest data packet, which carries one byte."""
@@ -103,7 +110,9 @@ _UDP = Struct("!HHHH")
 _SHIM = Struct("!B5sHI8s")
 """Version and flags, key, marks, remaining, stamp."""
 _HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI8s")
-"""Fields of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination port, the shim."""
+"""Fields of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination
+port, the shim.
+"""
 
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17
@@ -134,8 +143,13 @@ class FlowAddress:
     flow: int = 0
 
     def reversed(self) -> Self:
-        """Return the address of the acknowledgements. Ports stay: switches know the shim by its destination port."""
-        return replace(self, src_mac=self.dst_mac, dst_mac=self.src_mac, src_ip=self.dst_ip, dst_ip=self.src_ip)
+        """Return the address of the acknowledgements.
+
+        Ports stay: switches know the shim by its destination port.
+        """
+        return replace(
+            self, src_mac=self.dst_mac, dst_mac=self.src_mac, src_ip=self.dst_ip, dst_ip=self.src_ip
+        )
 
 
 def flow_key(epoch: int, job: int, flow: int) -> bytes:
@@ -154,8 +168,8 @@ def internet_checksum(data: bytes | bytearray) -> int:
 def headers(address: FlowAddress, length_bytes: int, dst_port: int = SHIM_PORT) -> bytes:
     """Return the Ethernet, IPv4 and UDP headers of a frame of `length_bytes` in all.
 
-    The packet is ECN-capable, not to be fragmented, and has no UDP checksum: RFC 768 allows that, and switches can then
-    change the shim.
+    The packet is ECN-capable, not to be fragmented, and has no UDP checksum: RFC 768 allows that,
+    and switches can then change the shim.
     """
 
     def ipv4(checksum: int) -> bytes:
@@ -182,12 +196,16 @@ def with_code_point(frame: bytes, dscp: int) -> bytes:
     changed = bytearray(frame)
     changed[_TOS_AT] = dscp << 2 | changed[_TOS_AT] & 3
     changed[_CHECKSUM] = bytes(2)
-    changed[_CHECKSUM] = internet_checksum(changed[ETHERNET_BYTES : ETHERNET_BYTES + 20]).to_bytes(2, "big")
+    changed[_CHECKSUM] = internet_checksum(changed[ETHERNET_BYTES : ETHERNET_BYTES + 20]).to_bytes(
+        2, "big"
+    )
     return bytes(changed)
 
 
 class ShimPayloads:
-    """Segments of one flow in one iteration (`key`: `flow_key`) as UDP payloads: the shim and the bytes behind it."""
+    """Segments of one flow in one iteration (`key`: `flow_key`) as UDP payloads: the shim and the
+    bytes behind it.
+    """
 
     __slots__ = ("_key",)
 
@@ -210,7 +228,10 @@ class ShimPayloads:
     def ack(self, segment: AckSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the payload of an acknowledgement."""
         first = _VERSION_BITS | ACK | DRAIN * segment.drain
-        return _SHIM.pack(first, self._key, RESENT * segment.resent, segment.missing_bytes, stamp) + _ACK_PADDING
+        return (
+            _SHIM.pack(first, self._key, RESENT * segment.resent, segment.missing_bytes, stamp)
+            + _ACK_PADDING
+        )
 
 
 _ACK_PADDING = bytes(ACK_BYTES - HEADER_BYTES)
@@ -222,17 +243,30 @@ class ShimFrames:
     Raises `ValueError` for packets that are too short for the headers.
     """
 
-    __slots__ = ("_ack_headers", "_address", "_full_heads", "_packet_bytes", "_padding", "_payloads")
+    __slots__ = (
+        "_ack_headers",
+        "_address",
+        "_full_heads",
+        "_packet_bytes",
+        "_padding",
+        "_payloads",
+    )
 
     def __init__(self, address: FlowAddress, epoch: int, packet_bytes: int) -> None:
         if packet_bytes < MIN_FRAME_BYTES:
-            raise ValueError(f"packets of {packet_bytes} bytes: at least {MIN_FRAME_BYTES} are needed")
+            raise ValueError(
+                f"packets of {packet_bytes} bytes: at least {MIN_FRAME_BYTES} are needed"
+            )
         self._address = address
         self._packet_bytes = packet_bytes
         self._payloads = ShimPayloads(flow_key(epoch, address.job, address.flow))
         self._ack_headers = headers(address.reversed(), ACK_BYTES)
-        # Most segments are full ones without marks but `prompt`: only `remaining` differs between them.
-        full = [self._any(DataSegment(0, packet_bytes, prompt=prompt), UNSTAMPED) for prompt in (False, True)]
+        # Most segments are full ones without marks but `prompt`: only `remaining` differs between
+        # them.
+        full = [
+            self._any(DataSegment(0, packet_bytes, prompt=prompt), UNSTAMPED)
+            for prompt in (False, True)
+        ]
         self._full_heads = [frame[: HEADER_BYTES - 4 - len(UNSTAMPED)] for frame in full]
         self._padding = full[0][HEADER_BYTES:]
 
@@ -241,7 +275,12 @@ class ShimFrames:
         marked = segment.last or segment.alone or segment.drain or segment.resent
         if marked or segment.length_bytes != self._packet_bytes:
             return self._any(segment, stamp)
-        return self._full_heads[segment.prompt] + segment.remaining.to_bytes(4, "big") + stamp + self._padding
+        return (
+            self._full_heads[segment.prompt]
+            + segment.remaining.to_bytes(4, "big")
+            + stamp
+            + self._padding
+        )
 
     def _any(self, segment: DataSegment, stamp: bytes) -> bytes:
         return headers(self._address, segment.length_bytes) + self._payloads.data(segment, stamp)
@@ -264,12 +303,20 @@ Received = tuple[bytes, DataSegment | AckSegment, bytes]
 def read_frame(frame: bytes) -> Received | None:
     """Return what a frame carries.
 
-    None stands for all frames but IPv4 without options, UDP to the shim's port, with a shim of our version.
+    None stands for all frames but IPv4 without options, UDP to the shim's port, with a shim of our
+    version.
     """
     if len(frame) < HEADER_BYTES:
         return None
-    ethertype, ipv4, total_bytes, protocol, port, first, key, marks, remaining, stamp = _HEADERS.unpack_from(frame)
-    if port != SHIM_PORT or ethertype != _ETHERTYPE_IPV4 or ipv4 != 0x45 or protocol != _PROTOCOL_UDP:
+    ethertype, ipv4, total_bytes, protocol, port, first, key, marks, remaining, stamp = (
+        _HEADERS.unpack_from(frame)
+    )
+    if (
+        port != SHIM_PORT
+        or ethertype != _ETHERTYPE_IPV4
+        or ipv4 != 0x45
+        or protocol != _PROTOCOL_UDP
+    ):
         return None
     # The length of the packet, not of the frame: a link may have padded it.
     length_bytes = total_bytes + ETHERNET_BYTES

@@ -1,22 +1,26 @@
-"""Sender and receiver of one flow: every byte arrives once, with a bounded window of packets in flight.
+"""Sender and receiver of one flow: every byte arrives once, with a bounded window of packets in
+flight.
 
 No I/O, no clock, and no packet format: both ends exchange segments (`echelon_lab.endhosts.shim`).
 
-The sender has at most `window` unacknowledged packets in flight. Acknowledgements are cumulative and clock out new
-packets. A packet that is not acknowledged in time is sent again: first the first missing packet, then one more missing
-packet for each acknowledgement. The receiver keeps what it has, in any order. A time-out that was only impatience (the
-packet waited in a queue) is recognised by the answer to the original packet and costs one packet. This is the idea of
-Eifel (RFC 3522), but with an echoed mark of retransmissions in place of a time stamp.
+The sender has at most `window` unacknowledged packets in flight. Acknowledgements are cumulative
+and clock out new packets. A packet that is not acknowledged in time is sent again: first the first
+missing packet, then one more missing packet for each acknowledgement. The receiver keeps what it
+has, in any order. A time-out that was only impatience (the packet waited in a queue) is recognised
+by the answer to the original packet and costs one packet. This is the idea of Eifel (RFC 3522), but
+with an echoed mark of retransmissions in place of a time stamp.
 
-The window opens from `initial` packets by one for each packet that is acknowledged: slow start (RFC 5681) without its
-threshold. The default is one packet, so that a flow that has to wait in a low queue waits with one packet and is ranked
-anew when that packet has passed. Until the window is fully open, packets ask to be acknowledged one by one (`prompt`).
-From then on, one acknowledgement answers half a window.
+The window opens from `initial` packets by one for each packet that is acknowledged: slow start (RFC
+5681) without its threshold. The default is one packet, so that a flow that has to wait in a low
+queue waits with one packet and is ranked anew when that packet has passed. Until the window is
+fully open, packets ask to be acknowledged one by one (`prompt`). From then on, one acknowledgement
+answers half a window.
 
-When a switch asks for draining (`drain`), the receiver echoes it and the sender lets its window run empty once, then
-opens it again. The switch can then move the flow to a better queue without reordering its packets. Switches that do not
-see their queues learn it from `alone`. Packets that may be in flight when the echo reaches the sender are acknowledged
-one by one, so that the last of them is, whatever its number.
+When a switch asks for draining (`drain`), the receiver echoes it and the sender lets its window run
+empty once, then opens it again. The switch can then move the flow to a better queue without
+reordering its packets. Switches that do not see their queues learn it from `alone`. Packets that
+may be in flight when the echo reaches the sender are acknowledged one by one, so that the last of
+them is, whatever its number.
 """
 
 from __future__ import annotations
@@ -36,16 +40,18 @@ MAX_BACKOFF = 8
 def last_packet_bytes(size_bytes: int, packet_bytes: int) -> int:
     """Return the length of the last packet of a flow of `size_bytes`.
 
-    It is the rest that does not fill a packet, but at least a legal frame. The packet before it is then shorter by as
-    much. A flow shorter than a frame takes one frame.
+    It is the rest that does not fill a packet, but at least a legal frame. The packet before it is
+    then shorter by as much. A flow shorter than a frame takes one frame.
     """
     return min(packet_bytes, max((size_bytes - 1) % packet_bytes + 1, MIN_FRAME_BYTES))
 
 
 class FlowSender:
-    """The source of one flow of `size_bytes`. Every method returns the segments to send now, in order.
+    """The source of one flow of `size_bytes`. Every method returns the segments to send now, in
+    order.
 
-    Raises `ValueError` for a window or a time-out below 1, and for packets too short to leave room for a last one.
+    Raises `ValueError` for a window or a time-out below 1, and for packets too short to leave room
+    for a last one.
     """
 
     __slots__ = (
@@ -80,7 +86,9 @@ class FlowSender:
         if window < 1 or retransmit_after_ns < 1:
             raise ValueError("window and retransmit_after_ns must be at least 1")
         if packet_bytes < 2 * MIN_FRAME_BYTES:
-            raise ValueError(f"packets of {packet_bytes} bytes cannot make room for a last one: give more")
+            raise ValueError(
+                f"packets of {packet_bytes} bytes cannot make room for a last one: give more"
+            )
         self.size_bytes = max(size_bytes, MIN_FRAME_BYTES)
         """Size of the flow on the wire."""
         self._packet_bytes = packet_bytes
@@ -170,11 +178,14 @@ class FlowSender:
         self._next = end
         prompt = self._open < self._window
         out = [self._segment(first, alone=first == self._acked, prompt=prompt)]
-        # Most packets are full ones, which need no look at their place in the flow: the last two may be shorter.
+        # Most packets are full ones, which need no look at their place in the flow: the last two
+        # may be shorter.
         size_bytes, packet_bytes = self.size_bytes, self._packet_bytes
         full_end = max(first + 1, min(end, self._count - 2))
         out += [
-            DataSegment(size_bytes - index * packet_bytes, packet_bytes, False, False, False, prompt)
+            DataSegment(
+                size_bytes - index * packet_bytes, packet_bytes, False, False, False, prompt
+            )
             for index in range(first + 1, full_end)
         ]
         out += [self._segment(index, prompt=prompt) for index in range(full_end, end)]
@@ -184,10 +195,14 @@ class FlowSender:
         self._tally.retransmitted += 1
         return self._segment(index, resent=True)
 
-    def _segment(self, index: int, *, alone: bool = False, prompt: bool = False, resent: bool = False) -> DataSegment:
+    def _segment(
+        self, index: int, *, alone: bool = False, prompt: bool = False, resent: bool = False
+    ) -> DataSegment:
         last_bytes = self._last_bytes
         if index == self._count - 1:
-            return DataSegment(last_bytes, last_bytes, last=True, alone=alone, prompt=prompt, resent=resent)
+            return DataSegment(
+                last_bytes, last_bytes, last=True, alone=alone, prompt=prompt, resent=resent
+            )
         remaining = self.size_bytes - index * self._packet_bytes
         # The last but one may be shorter, to make room for the last.
         length_bytes = min(self._packet_bytes, remaining - last_bytes)
@@ -209,7 +224,9 @@ class FlowReceiver:
         "size_bytes",
     )
 
-    def __init__(self, size_bytes: int, packet_bytes: int, window: int, tally: PacketTally | None = None) -> None:
+    def __init__(
+        self, size_bytes: int, packet_bytes: int, window: int, tally: PacketTally | None = None
+    ) -> None:
         self.size_bytes = max(size_bytes, MIN_FRAME_BYTES)
         """Size of the flow on the wire."""
         self.missing_bytes = self.size_bytes
@@ -218,7 +235,8 @@ class FlowReceiver:
         self._every = max(1, window // 2)
         self._tally = PacketTally() if tally is None else tally
         self._unanswered = 0
-        # The part behind the last packet that may be in flight when the last echo of `drain` reaches the sender.
+        # The part behind the last packet that may be in flight when the last echo of `drain`
+        # reaches the sender.
         self._prompt_to = self.size_bytes
         self._furthest = self.size_bytes + 1  # smallest `remaining` of an original so far
         # Packets that arrived ahead of something missing: first byte, and the byte after the last.
@@ -227,11 +245,15 @@ class FlowReceiver:
     def on_segment(self, segment: DataSegment) -> AckSegment | None:
         """Take a segment; return the acknowledgement to send, if any.
 
-        Every half window is acknowledged. A segment is acknowledged at once if it is the last, a retransmission or a
-        duplicate, if it asks for that or for draining, if something before it is missing, or if it is one of the window
-        behind an acknowledgement that asked for draining.
+        Every half window is acknowledged. A segment is acknowledged at once if it is the last, a
+        retransmission or a duplicate, if it asks for that or for draining, if something before it
+        is missing, or if it is one of the window behind an acknowledgement that asked for draining.
         """
-        missing, remaining, length_bytes = self.missing_bytes, segment.remaining, segment.length_bytes
+        missing, remaining, length_bytes = (
+            self.missing_bytes,
+            segment.remaining,
+            segment.length_bytes,
+        )
         if length_bytes > remaining or remaining > self.size_bytes:
             return None  # not of this flow
         resent, drain = segment.resent, segment.drain
@@ -287,7 +309,9 @@ class SegmentPacer:
         self._rate_Bps: float | None = None
         self._waiting: deque[DataSegment] = deque()
         self._debt_bytes = 0.0
-        """Bytes that have to be paid for, at the rate, before the next segment may leave; negative: a credit."""
+        """Bytes that have to be paid for, at the rate, before the next segment may leave; negative:
+        a credit.
+        """
         self._at_ns = 0
         """The time when the debt was last brought up to date."""
         self._timer = 0
@@ -351,8 +375,9 @@ NS_PER_S = 1_000_000_000
 def stuck(what: str, now_ns: int, host: str) -> str:
     """Return the error for a flow from a host that gets nowhere."""
     return (
-        f"{what}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at {now_ns / NS_PER_S:.3f} s; "
-        f"check that packets can pass from {host} to its destination and back, and that its queue is served"
+        f"{what}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at"
+        f" {now_ns / NS_PER_S:.3f} s; check that packets can pass from {host} to its destination"
+        " and back, and that its queue is served"
     )
 
 
@@ -373,7 +398,8 @@ class _Receiving:
 
 
 class FlowEnds:
-    """Senders and receivers of one host, by the key of flow and iteration (`echelon_lab.endhosts.shim.flow_key`).
+    """Senders and receivers of one host, by the key of flow and iteration
+    (`echelon_lab.endhosts.shim.flow_key`).
 
     `host` is its name, for errors. Once `closed`, nothing is sent again by itself.
     """
@@ -384,7 +410,9 @@ class FlowEnds:
         self._clock = clock
         self._sending: dict[bytes, _Sending] = {}
         self._receiving: dict[bytes, _Receiving] = {}
-        self._newest: dict[tuple[bool, bytes], bytes] = {}  # by direction and flow: the key of its last iteration
+        self._newest: dict[
+            tuple[bool, bytes], bytes
+        ] = {}  # by direction and flow: the key of its last iteration
 
     def send(
         self,
@@ -396,12 +424,14 @@ class FlowEnds:
         *,
         paced: bool = False,
     ) -> None:
-        """Send a flow with `transmit`. `what` describes it in an error; `on_sent` is called when all is acknowledged.
+        """Send a flow with `transmit`. `what` describes it in an error; `on_sent` is called when
+        all is acknowledged.
 
         A flow that is `paced` can be told a rate by `pace`.
 
-        The same flow's sender of an earlier iteration, if it still waits for an acknowledgement that was lost, gives
-        way. A `RunError` comes out of the clock's call for a flow that gets nowhere.
+        The same flow's sender of an earlier iteration, if it still waits for an acknowledgement
+        that was lost, gives way. A `RunError` comes out of the clock's call for a flow that gets
+        nowhere.
         """
         self._sending.pop(self._succeed(True, key), None)
         pacer = None
@@ -414,7 +444,9 @@ class FlowEnds:
         self._clock.at(sender.deadline_ns, self._on_deadline, key, sending)
 
     def pace(self, key: bytes, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send a paced flow at this rate from now on, in bytes per second (None: no limit), if it is still sent."""
+        """Send a paced flow at this rate from now on, in bytes per second (None: no limit), if it
+        is still sent.
+        """
         sending = self._sending.get(key)
         if sending is not None and sending.pacer is not None:
             sending.pacer.pace(rate_Bps)
@@ -426,7 +458,8 @@ class FlowEnds:
         transmit: Callable[[AckSegment], None],
         on_complete: Callable[[], None],
     ) -> None:
-        """Expect a flow and acknowledge it with `transmit`; call `on_complete` when everything has arrived.
+        """Expect a flow and acknowledge it with `transmit`; call `on_complete` when everything has
+        arrived.
 
         The receiver answers repetitions until the same flow is expected in another iteration.
         """
@@ -438,7 +471,9 @@ class FlowEnds:
         return key in self._receiving
 
     def deliver(self, now_ns: int, key: bytes, segment: DataSegment | AckSegment) -> bool:
-        """Take a segment that has arrived; return False if it is data that no receiver here expects."""
+        """Take a segment that has arrived; return False if it is data that no receiver here
+        expects.
+        """
         if isinstance(segment, AckSegment):
             self._deliver_ack(now_ns, key, segment)
             return True

@@ -1,1 +1,3 @@
-"""The evaluation: every policy on random scenarios, compared with `fair` and with the physical limit."""
+"""The evaluation: every policy on random scenarios, compared with `fair` and with the physical
+limit.
+"""

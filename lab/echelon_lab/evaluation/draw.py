@@ -1,10 +1,11 @@
 """Random scenarios: the same seed gives the same scenario, on every machine.
 
-A scenario has 2 to 8 jobs on one of `FABRICS`. In two of three scenarios all jobs have the same shape of `SHAPES`; in
-the others each job has its own. Periods, which are the times of iterations alone, are identical (in half of these
-scenarios that are not mixed, the jobs are copies of one), harmonic (a power of two times the shortest), or free. Sizes
-are scaled until the busiest link that several jobs share has the drawn load. A drawing that has no such link, or whose
-jobs cannot load it that much, is thrown away.
+A scenario has 2 to 8 jobs on one of `FABRICS`. In two of three scenarios all jobs have the same
+shape of `SHAPES`; in the others each job has its own. Periods, which are the times of iterations
+alone, are identical (in half of these scenarios that are not mixed, the jobs are copies of one),
+harmonic (a power of two times the shortest), or free. Sizes are scaled until the busiest link that
+several jobs share has the drawn load. A drawing that has no such link, or whose jobs cannot load it
+that much, is thrown away.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from echelon_lab.evaluation.shapes import SHAPES, Shape
 LEAST_LOAD, GREATEST_LOAD = 0.6, 1.4
 """The range of loads of the busiest link that jobs share."""
 WINDOW_PACKETS = 16
-"""The window of senders: what six links hold, each with a packet on it, and the half window that waits for its
-acknowledgement. Flows have only tens of packets, and would spend much of their time in slow start."""
+"""The window of senders: what six links hold, each with a packet on it, and the half window that
+waits for its acknowledgement. Flows have only tens of packets, and would spend much of their time
+in slow start."""
 MIXED = "mixed"
 """The kind of a scenario whose jobs have different shapes."""
 PERIODS = ("identical", "harmonic", "free")
@@ -79,8 +81,10 @@ class Drawn:
         kind = self.kind
         return {
             "scenario": f"evaluation-{self.seed}",
-            "description": f"{kind.fabric}, {kind.jobs} jobs ({kind.shape}), {kind.periods} periods, "
-            f"load {self.load:.2f}",
+            "description": (
+                f"{kind.fabric}, {kind.jobs} jobs ({kind.shape}), {kind.periods} periods, "
+                f"load {self.load:.2f}"
+            ),
             "fabric": yaml.safe_load(fabric_text(self.fabric, "")),
             "jobs": list(self.jobs),
             "policies": list(policies),
@@ -93,7 +97,11 @@ def draw(seed: int) -> Drawn:
     """Return the scenario of a seed."""
     random = Random(f"evaluation {seed}")
     # Drawn once, so that kinds which are often thrown away do not become rare.
-    fabric, periods, copies = random.choice([*FABRICS]), random.choice(PERIODS), random.random() < 0.5
+    fabric, periods, copies = (
+        random.choice([*FABRICS]),
+        random.choice(PERIODS),
+        random.random() < 0.5,
+    )
     shape = random.choice([*SHAPES]) if random.random() < _ONE_SHAPE else MIXED
     for _ in range(_ATTEMPTS):
         kind = Kind(fabric, shape, periods, random.choice(_JOBS))
@@ -113,9 +121,13 @@ class _Unscaled:
     """Bytes relative to those of other jobs of the same period."""
 
     def document(self, seconds: float, scale: float, start_s: float = 0.0) -> dict[str, Any]:
-        """Return the job with `seconds` of computing, sending `scale` times what it sends at intensity."""
+        """Return the job with `seconds` of computing, sending `scale` times what it sends at
+        intensity.
+        """
         sent_bytes = seconds * scale * self.intensity * LINK_BPS / 8
-        return self.shape.document(self.name, Fraction(seconds), Fraction(sent_bytes), Fraction(start_s))
+        return self.shape.document(
+            self.name, Fraction(seconds), Fraction(sent_bytes), Fraction(start_s)
+        )
 
 
 def _attempt(seed: int, random: Random, kind: Kind, copies: bool) -> Drawn | None:
@@ -158,17 +170,22 @@ def _periods_s(random: Random, periods: str, count: int) -> list[float]:
     return [random.uniform(_SHORTEST_S, _LONGEST_S) for _ in range(count)]
 
 
-def _scale(jobs: Sequence[_Unscaled], fabric: Fabric, target: float) -> tuple[float, list[Demand]] | None:
-    """Return the scale of sizes at which the busiest shared link has the load `target`, and the jobs' demands there.
+def _scale(
+    jobs: Sequence[_Unscaled], fabric: Fabric, target: float
+) -> tuple[float, list[Demand]] | None:
+    """Return the scale of sizes at which the busiest shared link has the load `target`, and the
+    jobs' demands there.
 
-    The load grows with the scale, since an iteration gets longer by no more than its flows do. None if it does not
-    reach the target.
+    The load grows with the scale, since an iteration gets longer by no more than its flows do. None
+    if it does not reach the target.
     """
     paths = FlowPaths().update([_built(job.document(1.0, 1.0)) for job in jobs], fabric)
     low, high = -float(_DOUBLINGS), float(_DOUBLINGS)
     while high - low > _ACCURACY / 10:
         middle = (low + high) / 2
-        of_jobs = [demand(_built(job.document(1.0, 2**middle)), fabric, paths[job.name]) for job in jobs]
+        of_jobs = [
+            demand(_built(job.document(1.0, 2**middle)), fabric, paths[job.name]) for job in jobs
+        ]
         load = shared_load(of_jobs)
         if not load:
             return None
@@ -182,4 +199,6 @@ def _scale(jobs: Sequence[_Unscaled], fabric: Fabric, target: float) -> tuple[fl
 
 
 def _built(document: dict[str, Any]) -> Job:
-    return replace(build_job(parse_document(JobSpec, document, document["job"])), start_s=Fraction(0))
+    return replace(
+        build_job(parse_document(JobSpec, document, document["job"])), start_s=Fraction(0)
+    )

@@ -38,7 +38,10 @@ def _one_switch(random: Random, sizes: Sequence[int]) -> Placed:
 
 def _leaf_spine(random: Random, sizes: Sequence[int]) -> Placed:
     fabric = leaf_spine(
-        random.choice((2, 3, 4)), random.choice((1, 2)), hosts_per_leaf=8, oversubscription=random.choice((1, 2, 4))
+        random.choice((2, 3, 4)),
+        random.choice((1, 2)),
+        hosts_per_leaf=8,
+        oversubscription=random.choice((1, 2, 4)),
     )
     return Placed(fabric, _somewhere(random, fabric, sizes))
 
@@ -54,7 +57,9 @@ def _rail_optimised(random: Random, sizes: Sequence[int]) -> Placed:
 
 
 def _somewhere(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:
-    """Choose hosts for each job; in half of the scenarios, where there are enough, no two jobs share a host."""
+    """Choose hosts for each job; in half of the scenarios, where there are enough, no two jobs
+    share a host.
+    """
     own = random.random() < 0.5 and sum(sizes) <= len(fabric.hosts)
     return _disjoint(random, fabric, sizes) if own else _shared(random, fabric, sizes)
 
@@ -75,4 +80,6 @@ FABRICS: Mapping[str, Callable[[Random, Sequence[int]], Placed]] = {
     "fat-tree": _fat_tree,
     "rail-optimised": _rail_optimised,
 }
-"""Functions that draw a fabric and the places of jobs on it, given their numbers of hosts; by name in tables."""
+"""Functions that draw a fabric and the places of jobs on it, given their numbers of hosts; by name
+in tables.
+"""

@@ -1,9 +1,9 @@
 """The physical limit of a scenario: what no schedule of its links can beat.
 
-A job whose iterations take 1/x times as long as alone uses x times the part of a link that it uses alone. With x_j at
-most 1 for every job, and the sum of x_j u_jl at most 1 on every link l, the least mean of 1/x_j and the least greatest
-1/x_j are bounds for all schedules over these paths. Schedules may not reach them: the bounds know how much is sent, but
-not when.
+A job whose iterations take 1/x times as long as alone uses x times the part of a link that it uses
+alone. With x_j at most 1 for every job, and the sum of x_j u_jl at most 1 on every link l, the
+least mean of 1/x_j and the least greatest 1/x_j are bounds for all schedules over these paths.
+Schedules may not reach them: the bounds know how much is sent, but not when.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ def limit(links: Sequence[Mapping[str, float]], jobs: int) -> Limit:
 
 
 def _least_mean(links: Sequence[Mapping[str, float]], jobs: int) -> float:
-    """Maximise the dual, one price of a link after another, until the primal value that belongs to it is as good.
+    """Maximise the dual, one price of a link after another, until the primal value that belongs to
+    it is as good.
 
-    At prices p_l, the Lagrangian is least at x_j = min(1, 1 / sqrt(c_j)), c_j the sum of p_l u_jl. The dual is concave
-    and smooth, so coordinate ascent reaches its maximum; the best price of one link makes the link exactly full.
+    At prices p_l, the Lagrangian is least at x_j = min(1, 1 / sqrt(c_j)), c_j the sum of p_l u_jl.
+    The dual is concave and smooth, so coordinate ascent reaches its maximum; the best price of one
+    link makes the link exactly full.
     """
     prices = [0.0] * len(links)
     costs = {job: 0.0 for link in links for job in link}
@@ -73,7 +75,9 @@ def _speed(cost: float) -> float:
 
 
 def _price(link: Mapping[str, float], costs: Mapping[str, float]) -> float:
-    """Return the least price at which the link carries its jobs, which have `costs` from other links."""
+    """Return the least price at which the link carries its jobs, which have `costs` from other
+    links.
+    """
 
     def full(price: float) -> bool:
         return sum(part * _speed(costs[job] + price * part) for job, part in link.items()) > 1

@@ -1,4 +1,6 @@
-"""The measurements of an evaluation: what a scenario is, and how slow its jobs are under one policy."""
+"""The measurements of an evaluation: what a scenario is, and how slow its jobs are under one
+policy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 
 Mode = Literal["plan", "ideal", "packets"]
-"""The ways to run a policy: its plan on the fluid engine, the rates that it ideally gives, its plan on switches."""
+"""The ways to run a policy: its plan on the fluid engine, the rates that it ideally gives, its plan
+on switches.
+"""
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 Origin: TypeAlias = int | str
@@ -46,23 +50,35 @@ class Prepared:
     scenario: Scenario
     demands: Mapping[str, Demand]
     least_s: Mapping[str, Fraction]
-    """What an iteration of each job takes at least, under any policy; slowdowns are multiples of it."""
+    """What an iteration of each job takes at least, under any policy; slowdowns are multiples of
+    it.
+    """
 
 
 @lru_cache(maxsize=_KEPT)
 def prepared(origin: Origin) -> Prepared:
-    """Return a scenario; its jobs iterate until they are stopped. Raises `DocumentError` for a file."""
+    """Return a scenario; its jobs iterate until they are stopped.
+
+    Raises `DocumentError` for a file.
+    """
     if isinstance(origin, str):
         scenario = load_scenario(Path(origin))
         kind = Kind(scenario.fabric.name, MIXED, "given", len(scenario.jobs))
     else:
         drawn = draw(origin)
-        scenario, kind = scenario_of(drawn.document(["fair"], iterations=1), f"seed {origin}"), drawn.kind
-    return Prepared(kind, scenario, demands(scenario.jobs, scenario.fabric), alone_iterations_s(scenario))
+        scenario, kind = (
+            scenario_of(drawn.document(["fair"], iterations=1), f"seed {origin}"),
+            drawn.kind,
+        )
+    return Prepared(
+        kind, scenario, demands(scenario.jobs, scenario.fabric), alone_iterations_s(scenario)
+    )
 
 
 def describe(origin: Origin) -> dict[str, Any]:
-    """Return, for JSON, a scenario's ``kind``, ``load``, least iteration times ``alone_s`` by job, and ``limit``."""
+    """Return, for JSON, a scenario's ``kind``, ``load``, least iteration times ``alone_s`` by job,
+    and ``limit``.
+    """
     of = prepared(origin)
     links: dict[Link, dict[str, float]] = {}
     for job, needed in of.demands.items():
@@ -83,7 +99,10 @@ class Knowledge:
     draws: int = 1
     """The number of runs. All but the first have phases of their own."""
     error: float = 0.0
-    """The part by which policies misjudge sizes and computing of each job. If it is not 0, phases are unknown, too."""
+    """The part by which policies misjudge sizes and computing of each job.
+
+    If it is not 0, phases are unknown, too.
+    """
 
     def scenario(self, origin: Origin, draw: int) -> Scenario:
         """Return a scenario in a draw, counted from 0."""
@@ -96,12 +115,20 @@ class Knowledge:
         if not self.error:
             return scenario
         random = Random(f"errors {name} {draw}")
-        return replace(scenario, misjudged=tuple(self._misjudged(job, random, of.demands) for job in scenario.jobs))
+        return replace(
+            scenario,
+            misjudged=tuple(self._misjudged(job, random, of.demands) for job in scenario.jobs),
+        )
 
     def _misjudged(self, job: Job, random: Random, demands: Mapping[str, Demand]) -> Job:
-        computing, sizes = (Fraction(random.uniform(-self.error, self.error)).limit_denominator(1000) for _ in "ab")
+        computing, sizes = (
+            Fraction(random.uniform(-self.error, self.error)).limit_denominator(1000) for _ in "ab"
+        )
         known = with_profile_error(job, computing)
-        flows = tuple(replace(flow, size_bytes=max(1, round(flow.size_bytes * (1 + sizes)))) for flow in known.flows)
+        flows = tuple(
+            replace(flow, size_bytes=max(1, round(flow.size_bytes * (1 + sizes))))
+            for flow in known.flows
+        )
         return _starting(replace(known, flows=flows), random.random(), demands)
 
 
@@ -116,40 +143,50 @@ def slowdowns(
     iterations: int,
     knowledge: Knowledge = Knowledge(),
 ) -> dict[str, Any]:
-    """Run a scenario for as long as its slowest job needs alone for so many iterations, in each draw.
+    """Run a scenario for as long as its slowest job needs alone for so many iterations, in each
+    draw.
 
-    Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, in the mean over the draws, and ``packets``, how
-    many of them were ``dropped``, ``reordered`` and ``retransmitted`` (only from packets); or ``error``: why there are
-    none.
+    Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, in the mean over the draws, and
+    ``packets``, how many of them were ``dropped``, ``reordered`` and ``retransmitted`` (only from
+    packets); or ``error``: why there are none.
     """
     of = prepared(origin)
     end_s = iterations * max(needed.alone_s for needed in of.demands.values())
     make = partial(make_policy, choice.name, **dict(choice.parameters))
     try:
         runs = [
-            _run(mode, knowledge.scenario(origin, draw), choice.label, make, end_s) for draw in range(knowledge.draws)
+            _run(mode, knowledge.scenario(origin, draw), choice.label, make, end_s)
+            for draw in range(knowledge.draws)
         ]
     except (RunError, PlanError, LoweringError) as error:
         return {"error": str(error)}
     except Exception as error:
-        # A policy may come from anywhere, and one of its faults must not end the runs of all others.
+        # A policy may come from anywhere, and one of its faults must not end the runs of all
+        # others.
         return {"error": f"{type(error).__name__}: {error}"}
     measured: dict[str, Any] = {
         "slowdowns": {
-            job: round(fmean(slowdown(run.records[job], float(end_s), float(least_s)) for run in runs), _DIGITS)
+            job: round(
+                fmean(slowdown(run.records[job], float(end_s), float(least_s)) for run in runs),
+                _DIGITS,
+            )
             for job, least_s in of.least_s.items()
         }
     }
     if mode == "packets":
         measured["packets"] = {
-            "dropped": sum(switch.packets_dropped for run in runs for switch in run.switches.values()),
+            "dropped": sum(
+                switch.packets_dropped for run in runs for switch in run.switches.values()
+            ),
             "reordered": sum(sum(run.reordered.values()) for run in runs),
             "retransmitted": sum(sum(run.retransmitted.values()) for run in runs),
         }
     return measured
 
 
-def _run(mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction) -> PolicyRun:
+def _run(
+    mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction
+) -> PolicyRun:
     if mode == "packets":
         from echelon_lab.virtual.run import run as run_packets
 

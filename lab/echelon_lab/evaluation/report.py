@@ -1,4 +1,6 @@
-"""The report of an evaluation: tables as CSV, pictures, worst cases as scenario files, and a summary in Markdown."""
+"""The report of an evaluation: tables as CSV, pictures, worst cases as scenario files, and a
+summary in Markdown.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,21 @@ WORST = "worst"
 _ERRORS_SHOWN = 10
 _PICTURES, _CASES = "pictures", "cases"
 _PICTURES_S, _CASE_S = 3.0, 0.1
-"""What tables with pictures, and a scenario file, take a processor, which draws that scenario again."""
+"""What tables with pictures, and a scenario file, take a processor, which draws that scenario
+again.
+"""
 
 
 def phases(evaluation: Evaluation, worst: int) -> Iterator[Phase]:
     """Yield the phases of `write`."""
     yield Phase(_PICTURES, expected_s=_PICTURES_S)
     if not evaluation.files:
-        most = 2 * len(evaluation.modes(0)) * len(evaluation.policies) * min(worst, evaluation.scenarios)
+        most = (
+            2
+            * len(evaluation.modes(0))
+            * len(evaluation.policies)
+            * min(worst, evaluation.scenarios)
+        )
         yield Phase(_CASES, expected_s=most * _CASE_S)
 
 
@@ -43,7 +52,8 @@ def write(
     out: Path,
     progress: CommandProgress = UNSEEN,
 ) -> list[Path]:
-    """Write the report into the directory `out`, with the `worst` worst cases of each policy, mode and measure.
+    """Write the report into the directory `out`, with the `worst` worst cases of each policy, mode
+    and measure.
 
     Return the files, the summary first. `progress` is told of the phases. Raise `OSError`.
     """
@@ -51,7 +61,10 @@ def write(
     progress.stage("writing the report")
     compared = compare(evaluation, results)
     shown = tables.tables(compared)
-    files = [table.write(out) for table in (*shown, tables.all_kinds(compared), tables.scenarios(compared))]
+    files = [
+        table.write(out)
+        for table in (*shown, tables.all_kinds(compared), tables.scenarios(compared))
+    ]
     pictures = draw_pictures(compared, out)
     cases = [] if evaluation.files else tables.worst_cases(compared, worst)
     directory = out / WORST
@@ -79,11 +92,18 @@ def compare(evaluation: Evaluation, results: Sequence[ScenarioResult]) -> Compar
 def _write_case(case: Case, choice: PolicyChoice, iterations: int, directory: Path) -> Path:
     assert isinstance(case.result.origin, int)
     drawn = draw(case.result.origin)
-    policy: object = {"policy": choice.name, **dict(choice.parameters)} if choice.parameters else choice.name
+    policy: object = (
+        {"policy": choice.name, **dict(choice.parameters)} if choice.parameters else choice.name
+    )
     document = drawn.document([BASELINE.label, policy], iterations)
-    document["description"] += f"; {case.measure} slowdown {case.ratio:.3f} of that under {BASELINE.label}"
+    document["description"] += (
+        f"; {case.measure} slowdown {case.ratio:.3f} of that under {BASELINE.label}"
+    )
     path = directory / f"{case.name}.yaml"
-    path.write_text(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120), encoding="utf-8")
+    path.write_text(
+        yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -102,26 +122,31 @@ def _summary(
     if evaluation.files:
         which = ", ".join(f"`{name}`" for name in evaluation.files)
     what = (
-        f"The scenarios are {which}. A run lasts as long as {evaluation.iterations} iterations "
-        "of the scenario's slowest job alone; its first third is warm-up. A slowdown is the mean time of a job's "
-        "iterations over the time alone; a scenario has a mean over its jobs and a worst job."
+        f"The scenarios are {which}. A run lasts as long as {evaluation.iterations} iterations of"
+        " the scenario's slowest job alone; its first third is warm-up. A slowdown is the mean"
+        " time of a job's iterations over the time alone; a scenario has a mean over its jobs and"
+        " a worst job."
     )
     known = evaluation.knowledge
     if known.draws > 1:
         what += f" It is the mean of {known.draws} runs, each with phases of its own."
     if known.error:
         what += (
-            f" Policies misjudge the sizes and the computing of each job by up to {known.error:.0%}, and do not know "
-            "when jobs start."
+            " Policies misjudge the sizes and the computing of each job by up to"
+            f" {known.error:.0%}, and do not know when jobs start."
         )
     ratios = (
-        f"Ratios are means over the scenarios, of the slowdown under the policy over that under `{compared.baseline}` "
-        "in the same mode, or over the physical limit. *Won* and *lost* are scenarios in which a policy is more than "
-        f"{equal} better or worse than `{compared.baseline}`; *not lost* is the share of the others, *best* the share "
-        f"in which no policy is more than {equal} better."
+        "Ratios are means over the scenarios, of the slowdown under the policy over that under"
+        f" `{compared.baseline}` in the same mode, or over the physical limit. *Won* and *lost* are"
+        f" scenarios in which a policy is more than {equal} better or worse than"
+        f" `{compared.baseline}`; *not lost* is the share of the others, *best* the share in which"
+        f" no policy is more than {equal} better."
     )
     parts = [
-        f"# Evaluation on {len(evaluation.origins)} {'given' if evaluation.files else 'random'} scenarios",
+        (
+            f"# Evaluation on {len(evaluation.origins)} {'given' if evaluation.files else 'random'}"
+            " scenarios"
+        ),
         what,
         ratios,
         *(table.markdown() for table in shown),
@@ -135,13 +160,36 @@ def _summary(
 def _cases(cases: Sequence[Case]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
-            *(case.policy, case.mode, case.measure, f"{case.ratio:.3f}", case.result.origin, case.result.kind.fabric),
-            *(case.result.kind.shape, case.result.kind.periods, case.result.kind.jobs, case.result.load),
+            *(
+                case.policy,
+                case.mode,
+                case.measure,
+                f"{case.ratio:.3f}",
+                case.result.origin,
+                case.result.kind.fabric,
+            ),
+            *(
+                case.result.kind.shape,
+                case.result.kind.periods,
+                case.result.kind.jobs,
+                case.result.load,
+            ),
             f"`{WORST}/{case.name}.yaml`",
         )
         for case in cases
     ]
-    columns = ("policy", "mode", "measure", f"/ {BASELINE.label}", "seed", "fabric", "shape", "periods", "jobs", "load")
+    columns = (
+        "policy",
+        "mode",
+        "measure",
+        f"/ {BASELINE.label}",
+        "seed",
+        "fabric",
+        "shape",
+        "periods",
+        "jobs",
+        "load",
+    )
     return Table("worst", "The worst cases (run them with `echelon run`)", (*columns, "file"), rows)
 
 
@@ -155,4 +203,6 @@ def _errors(compared: Compared) -> str:
         return ""
     lines = [f"- {count} × {error}" for error, count in counts.most_common(_ERRORS_SHOWN)]
     more = len(counts) - len(lines)
-    return "\n".join(["**Runs that failed**", "", *lines, *([f"- and {more} more"] if more else [])])
+    return "\n".join(
+        ["**Runs that failed**", "", *lines, *([f"- and {more} more"] if more else [])]
+    )

@@ -48,13 +48,22 @@ class ScenarioResult:
     """The numbers of packets that went astray, by policy and by what became of them."""
 
     def ratio(
-        self, policy: str, mode: Mode, measure: Measure, baseline: str, baseline_mode: Mode | None = None
+        self,
+        policy: str,
+        mode: Mode,
+        measure: Measure,
+        baseline: str,
+        baseline_mode: Mode | None = None,
     ) -> float | None:
-        """Return the slowdown under `policy` over that under `baseline`; None if either failed or was not run.
+        """Return the slowdown under `policy` over that under `baseline`; None if either failed or
+        was not run.
 
         The baseline is run in the same mode unless `baseline_mode` says otherwise.
         """
-        ours, theirs = self.scores.get((policy, mode)), self.scores.get((baseline, baseline_mode or mode))
+        ours, theirs = (
+            self.scores.get((policy, mode)),
+            self.scores.get((baseline, baseline_mode or mode)),
+        )
         return None if ours is None or theirs is None else ours.of(measure) / theirs.of(measure)
 
     def to_limit(self, policy: str, mode: Mode, measure: Measure) -> float | None:
@@ -63,18 +72,27 @@ class ScenarioResult:
         return None if ours is None else ours.of(measure) / self.limit.of(measure)
 
     def to_best(self, policy: str, mode: Mode, measure: Measure) -> float | None:
-        """Return the slowdown under `policy` over that under the best policy; None if the run failed."""
+        """Return the slowdown under `policy` over that under the best policy; None if the run
+        failed.
+        """
         ours = self.scores.get((policy, mode))
-        best = min((score.of(measure) for (_, other), score in self.scores.items() if other == mode), default=1.0)
+        best = min(
+            (score.of(measure) for (_, other), score in self.scores.items() if other == mode),
+            default=1.0,
+        )
         return None if ours is None else ours.of(measure) / best
 
 
 def scored(
-    origin: Origin, description: Mapping[str, Any], runs: Mapping[tuple[str, Mode], Mapping[str, Any]]
+    origin: Origin,
+    description: Mapping[str, Any],
+    runs: Mapping[tuple[str, Mode], Mapping[str, Any]],
 ) -> ScenarioResult:
     """Return the result of a scenario from what `echelon_lab.evaluation.measure` gives."""
     limit = Limit(**description["limit"])
-    slowdowns = {key: [*run["slowdowns"].values()] for key, run in runs.items() if "slowdowns" in run}
+    slowdowns = {
+        key: [*run["slowdowns"].values()] for key, run in runs.items() if "slowdowns" in run
+    }
     return ScenarioResult(
         origin,
         Kind(**description["kind"]),
@@ -101,7 +119,10 @@ class Tally:
         given = [ratio for ratio in ratios if ratio is not None]
         if not given:
             return None
-        won, lost = sum(ratio < 1 - EQUAL for ratio in given), sum(ratio > 1 + EQUAL for ratio in given)
+        won, lost = (
+            sum(ratio < 1 - EQUAL for ratio in given),
+            sum(ratio > 1 + EQUAL for ratio in given),
+        )
         return cls(won, len(given) - won - lost, lost, fmean(given))
 
     @property
@@ -125,11 +146,15 @@ GROUPINGS: Mapping[str, Callable[[ScenarioResult], str]] = {
 """The kinds of scenarios by which wins and losses are told apart."""
 
 
-def grouped(results: Sequence[ScenarioResult], *groupings: str) -> dict[tuple[str, ...], list[ScenarioResult]]:
+def grouped(
+    results: Sequence[ScenarioResult], *groupings: str
+) -> dict[tuple[str, ...], list[ScenarioResult]]:
     """Return the results by their kinds under these `GROUPINGS`, sorted."""
     groups: dict[tuple[str, ...], list[ScenarioResult]] = {}
     for result in results:
-        groups.setdefault(tuple(GROUPINGS[grouping](result) for grouping in groupings), []).append(result)
+        groups.setdefault(tuple(GROUPINGS[grouping](result) for grouping in groupings), []).append(
+            result
+        )
     return dict(sorted(groups.items()))
 
 

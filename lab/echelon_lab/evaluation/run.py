@@ -1,4 +1,5 @@
-"""Run an evaluation into a directory: measure what is missing, record the machine, write the report.
+"""Run an evaluation into a directory: measure what is missing, record the machine, write the
+report.
 
 DIRECTORY/results.jsonl       a line for each scenario and each run (`echelon_lab.points.lines`)
 DIRECTORY/machine.json        the machine, the versions and the command
@@ -55,11 +56,13 @@ def evaluate_into(
     files: Sequence[Path] = (),
     progress: CommandProgress = UNSEEN,
 ) -> Report:
-    """Run an evaluation into the directory `out`, which may hold a part of it. The arguments are those of `Evaluation`.
+    """Run an evaluation into the directory `out`, which may hold a part of it. The arguments are
+    those of `Evaluation`.
 
-    `worst` is the number of worst cases to keep of each policy, mode and measure, `workers` that of processes (0: this
-    one). With `files`, these scenarios run instead of drawn ones. Raise `DocumentError` for a half that there is not or
-    for a file, `SweepError`, and `OSError` if nothing can be written.
+    `worst` is the number of worst cases to keep of each policy, mode and measure, `workers` that of
+    processes (0: this one). With `files`, these scenarios run instead of drawn ones. Raise
+    `DocumentError` for a half that there is not or for a file, `SweepError`, and `OSError` if
+    nothing can be written.
     """
     if half not in HALVES:
         raise DocumentError("--half", "", f"unknown half '{half}' ({suggestion(half, HALVES)})")
@@ -83,6 +86,8 @@ def evaluate_into(
     progress.begin(_MEASURING)
     results = evaluate(evaluation, store, workers, progress)
     record["took_s"] = round(time.monotonic() - began, 1)
-    (out / MACHINE).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (out / MACHINE).write_text(
+        json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )
     files = report.write(evaluation, results, worst, out, progress)
     return Report(files, tables.overview(report.compare(evaluation, results)))

@@ -1,4 +1,6 @@
-"""The shapes of jobs that scenarios draw from: an iteration with its structure, but without durations and sizes."""
+"""The shapes of jobs that scenarios draw from: an iteration with its structure, but without
+durations and sizes.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,22 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A drawn iteration. `section` has `DrawnCompute` and `Sending` in place of durations and sizes."""
+    """A drawn iteration.
+
+    `section` has `DrawnCompute` and `Sending` in place of durations and sizes.
+    """
 
     parallelism: str
     workers: tuple[str, ...]
     section: Mapping[str, object]
 
-    def document(self, name: str, compute_s: Fraction, sent_bytes: Fraction, start_s: Fraction) -> dict[str, Any]:
-        """Return the job as its file has it, with these totals. Durations are rounded to microseconds."""
+    def document(
+        self, name: str, compute_s: Fraction, sent_bytes: Fraction, start_s: Fraction
+    ) -> dict[str, Any]:
+        """Return the job as its file has it, with these totals.
+
+        Durations are rounded to microseconds.
+        """
 
         def filled(value: object) -> object:
             match value:
@@ -82,7 +92,11 @@ def _buckets(random: Random, hosts: Sequence[str]) -> Shape:
 
 def _collective(random: Random, hosts: Sequence[str]) -> dict[str, object]:
     # Halving-doubling needs a power of two.
-    choices = ("ring", "ring", "tree", "halving-doubling") if len(hosts) in (2, 4, 8) else ("ring", "ring", "tree")
+    choices = (
+        ("ring", "ring", "tree", "halving-doubling")
+        if len(hosts) in (2, 4, 8)
+        else ("ring", "ring", "tree")
+    )
     return {"collective": random.choice(choices)}
 
 

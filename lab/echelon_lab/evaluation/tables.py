@@ -25,7 +25,9 @@ MODE_TITLES = {
 }
 
 COSTS: Sequence[tuple[Mode, Mode]] = (("packets", "ideal"), ("plan", "ideal"), ("packets", "plan"))
-"""Pairs of a mode and one that leaves more out, by which the costs of levels and of packets are told apart."""
+"""Pairs of a mode and one that leaves more out, by which the costs of levels and of packets are
+told apart.
+"""
 
 MEASURE_TITLES = {"mean": "Mean of the jobs", "worst": "Worst job"}
 
@@ -59,7 +61,9 @@ class Compared:
 
 
 def overview(compared: Compared) -> list[Table]:
-    """Return the tables that compare policies over all scenarios, and, if any ran from packets, their costs."""
+    """Return the tables that compare policies over all scenarios, and, if any ran from packets,
+    their costs.
+    """
     out = _overall(compared)
     if "packets" in compared.modes:
         out += [*_costs(compared, "mean"), astray(compared)]
@@ -84,17 +88,27 @@ def _overall(compared: Compared) -> list[Table]:
 
 def _costs(compared: Compared, measure: Measure) -> list[Table]:
     modes = compared.modes
-    return [cost(compared, mode, base, measure) for mode, base in COSTS if mode in modes and base in modes]
+    return [
+        cost(compared, mode, base, measure)
+        for mode, base in COSTS
+        if mode in modes and base in modes
+    ]
 
 
 def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:
-    """Return a row for each policy: how slow jobs are, against the baseline, the limit and the best policy."""
+    """Return a row for each policy: how slow jobs are, against the baseline, the limit and the best
+    policy.
+    """
     baseline = compared.baseline
     # Plans share queues between flows, so that the baseline's differs from what it means to be.
     against_ideal = mode != "ideal" and "ideal" in compared.modes
     rows: list[tuple[Cell, ...]] = []
     for policy in compared.policies:
-        scores = [result.scores[policy, mode] for result in compared.results if (policy, mode) in result.scores]
+        scores = [
+            result.scores[policy, mode]
+            for result in compared.results
+            if (policy, mode) in result.scores
+        ]
         failed = sum((policy, mode) in result.errors for result in compared.results)
         against = Tally.of(compared.ratios(policy, mode, measure))
         to_best = Tally.of(result.to_best(policy, mode, measure) for result in compared.results)
@@ -104,7 +118,12 @@ def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:
                 _mean(score.of(measure) for score in scores),
                 _ratio(against.mean) if against else None,
                 *(
-                    [_mean(result.ratio(policy, mode, measure, baseline, "ideal") for result in compared.results)]
+                    [
+                        _mean(
+                            result.ratio(policy, mode, measure, baseline, "ideal")
+                            for result in compared.results
+                        )
+                    ]
                     if against_ideal
                     else []
                 ),
@@ -123,14 +142,24 @@ def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:
 
 
 def kinds(compared: Compared, mode: Mode, measure: Measure) -> Table:
-    """Return a row for each kind of scenario: ratio to the baseline, scenarios won and lost, for each policy."""
+    """Return a row for each kind of scenario: ratio to the baseline, scenarios won and lost, for
+    each policy.
+    """
     rows: list[tuple[Cell, ...]] = []
-    results = [result for result in compared.results if any(run == mode for _, run in result.scores)]
+    results = [
+        result for result in compared.results if any(run == mode for _, run in result.scores)
+    ]
     for grouping in GROUPINGS:
         for (kind,), group in grouped(results, grouping).items():
-            tallies = [Tally.of(compared.ratios(policy, mode, measure, group)) for policy in compared.others]
+            tallies = [
+                Tally.of(compared.ratios(policy, mode, measure, group))
+                for policy in compared.others
+            ]
             rows.append((kind, len(group), *(_counted(tally) for tally in tallies)))
-    title = f"{MEASURE_TITLES[measure]}, slowdown / {compared.baseline} (won, lost) by kind: {MODE_TITLES[mode]}"
+    title = (
+        f"{MEASURE_TITLES[measure]}, slowdown / {compared.baseline} (won, lost) by kind:"
+        f" {MODE_TITLES[mode]}"
+    )
     return Table(f"kinds-{mode}-{measure}", title, ("kind", "scenarios", *compared.others), rows)
 
 
@@ -141,11 +170,22 @@ def all_kinds(compared: Compared) -> Table:
     for mode in compared.modes:
         for kind, group in grouped(compared.results, *groupings).items():
             for policy in compared.others:
-                tallies = [Tally.of(compared.ratios(policy, mode, measure, group)) for measure in MEASURES]
+                tallies = [
+                    Tally.of(compared.ratios(policy, mode, measure, group)) for measure in MEASURES
+                ]
                 cells = [(t.mean, t.won, t.even, t.lost) for t in tallies if t is not None]
                 if cells:
-                    rows.append((mode, policy, *kind, *(cell for of_measure in cells for cell in of_measure)))
-    columns = [f"{measure} {what}" for measure in MEASURES for what in ("ratio", "won", "even", "lost")]
+                    rows.append(
+                        (
+                            mode,
+                            policy,
+                            *kind,
+                            *(cell for of_measure in cells for cell in of_measure),
+                        )
+                    )
+    columns = [
+        f"{measure} {what}" for measure in MEASURES for what in ("ratio", "won", "even", "lost")
+    ]
     return Table("kinds", "All kinds", ("mode", "policy", *groupings, *columns), rows)
 
 
@@ -159,18 +199,37 @@ def scenarios(compared: Compared) -> Table:
                 (
                     *(result.origin, kind.fabric, kind.shape, kind.periods, kind.jobs, result.load),
                     *(result.limit.mean, result.limit.worst, policy, mode, score.mean, score.worst),
-                    *(result.ratio(policy, mode, measure, compared.baseline) for measure in MEASURES),
+                    *(
+                        result.ratio(policy, mode, measure, compared.baseline)
+                        for measure in MEASURES
+                    ),
                 )
             )
-    columns = ["scenario", "fabric", "shape", "periods", "jobs", "load", "limit mean", "limit worst", "policy", "mode"]
+    columns = [
+        "scenario",
+        "fabric",
+        "shape",
+        "periods",
+        "jobs",
+        "load",
+        "limit mean",
+        "limit worst",
+        "policy",
+        "mode",
+    ]
     columns += [*MEASURES, *(f"{measure} / {compared.baseline}" for measure in MEASURES)]
     return Table("scenarios", "All runs", tuple(columns), rows)
 
 
 def cost(compared: Compared, mode: Mode, base: Mode, measure: Measure) -> Table:
     """Return how much slower jobs are in one mode than in another, by fabric and policy."""
-    results = [result for result in compared.results if {mode, base} <= {run for _, run in result.scores}]
-    groups = [("all", results), *((kind, group) for (kind,), group in grouped(results, "fabric").items())]
+    results = [
+        result for result in compared.results if {mode, base} <= {run for _, run in result.scores}
+    ]
+    groups = [
+        ("all", results),
+        *((kind, group) for (kind,), group in grouped(results, "fabric").items()),
+    ]
     rows: list[tuple[Cell, ...]] = []
     for kind, group in groups:
         means = (
@@ -182,8 +241,12 @@ def cost(compared: Compared, mode: Mode, base: Mode, measure: Measure) -> Table:
             for policy in compared.policies
         )
         rows.append((kind, len(group), *means))
-    title = f"{MEASURE_TITLES[measure]}, slowdown with {MODE_TITLES[mode]} / with {MODE_TITLES[base]}"
-    return Table(f"cost-{mode}-{base}-{measure}", title, ("fabric", "scenarios", *compared.policies), rows)
+    title = (
+        f"{MEASURE_TITLES[measure]}, slowdown with {MODE_TITLES[mode]} / with {MODE_TITLES[base]}"
+    )
+    return Table(
+        f"cost-{mode}-{base}-{measure}", title, ("fabric", "scenarios", *compared.policies), rows
+    )
 
 
 def astray(compared: Compared) -> Table:
@@ -192,7 +255,9 @@ def astray(compared: Compared) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for policy in compared.policies:
         counts = [result.packets[policy] for result in compared.results if policy in result.packets]
-        rows.append((policy, len(counts), *(sum(of[column] for of in counts) for column in columns)))
+        rows.append(
+            (policy, len(counts), *(sum(of[column] for of in counts) for column in columns))
+        )
     return Table("astray", "Packets that went astray", ("policy", "runs", *columns), rows)
 
 
@@ -214,7 +279,9 @@ class Case:
 
 
 def worst_cases(compared: Compared, count: int) -> list[Case]:
-    """Return, for each policy, mode and measure, so many scenarios with the greatest ratios above 1 + `EQUAL`."""
+    """Return, for each policy, mode and measure, so many scenarios with the greatest ratios above 1
+    + `EQUAL`.
+    """
     out: list[Case] = []
     for policy in compared.others:
         for mode in compared.modes:

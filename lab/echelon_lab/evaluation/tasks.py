@@ -17,11 +17,14 @@ from echelon_lab.run import scenario_digest
 from echelon_lab.scenarios.scenario import PolicyChoice
 
 _SOURCES = tuple(
-    Path(__file__).with_name(f"{name}.py") for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")
 )
 """The modules here that determine a measurement."""
 Half = Literal["tune", "report"]
-"""The half of the seeds: even ones, to choose between variants, or odd ones, to report what was chosen."""
+"""The half of the seeds: even ones, to choose between variants, or odd ones, to report what was
+chosen.
+"""
 HALVES: tuple[Half, ...] = get_args(Half)
 BASELINE = PolicyChoice("fair")
 """The policy that all others are compared with."""
@@ -60,7 +63,11 @@ class Evaluation:
 
     def modes(self, place: int) -> tuple[Mode, ...]:
         """Return the modes in which scenario number `place`, from 0, runs."""
-        return ("plan", *(("ideal",) if self.ideal else ()), *(("packets",) if place < self.packets else ()))
+        return (
+            "plan",
+            *(("ideal",) if self.ideal else ()),
+            *(("packets",) if place < self.packets else ()),
+        )
 
     def identity(self) -> dict[str, Any]:
         """Return the evaluation as JSON."""
@@ -78,7 +85,8 @@ class Evaluation:
 def evaluate(
     evaluation: Evaluation, store: ResultStore, workers: int, progress: CommandProgress = UNSEEN
 ) -> list[ScenarioResult]:
-    """Measure what `store` does not have in `workers` processes (0: in this one), and return all scenarios' results.
+    """Measure what `store` does not have in `workers` processes (0: in this one), and return all
+    scenarios' results.
 
     Raise `SweepError` if a process ends
     unexpectedly, and `OSError` if nothing can be written.
@@ -108,13 +116,20 @@ def measured(
     workers: int,
     progress: CommandProgress = UNSEEN,
 ) -> list[Mapping[str, Mapping[str, Any]]]:
-    """Return what `slowdowns` measures of plans for the scenario in `file` with each knowledge, by policy. What people
-    are shown of it is the policy and the key of `knowledge`. Errors are those of `evaluate`."""
+    """Return what `slowdowns` measures of plans for the scenario in `file` with each knowledge, by
+    policy. What people are shown of it is the policy and the key of `knowledge`. Errors are those
+    of `evaluate`."""
     code = code_digest(*_SOURCES, packets=False)
     names = {
         (choice.label, about): Task(
             f"{choice.label}{about}",
-            {"file": file, "policy": choice.label, "iterations": iterations, "code": code, **asdict(known)},
+            {
+                "file": file,
+                "policy": choice.label,
+                "iterations": iterations,
+                "code": code,
+                **asdict(known),
+            },
             partial(slowdowns, file, choice, "plan", iterations, known),
             # First what the policies take, so that the long ones of the rest begin first.
             cost=-known.draws,
@@ -125,18 +140,27 @@ def measured(
         for choice in policies
     }
     found = sweep(list(names.values()), store, workers, progress, unit="runs")
-    return [{of.label: found[names[of.label, about].name].result for of in policies} for about in knowledge]
+    return [
+        {of.label: found[names[of.label, about].name].result for of in policies}
+        for about in knowledge
+    ]
 
 
 def _tasks(evaluation: Evaluation) -> list[Task]:
     tasks: list[Task] = []
 
-    def add(name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement, kind: str) -> None:
+    def add(
+        name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement, kind: str
+    ) -> None:
         # Scenario after scenario, because a process keeps the last ones that it has drawn.
         tasks.append(
             Task(
                 name,
-                {**identity, "mode": mode, "code": code_digest(*_SOURCES, packets=mode == "packets")},
+                {
+                    **identity,
+                    "mode": mode,
+                    "code": code_digest(*_SOURCES, packets=mode == "packets"),
+                },
                 measure,
                 cost=-len(tasks),
                 kind=kind,
@@ -145,7 +169,11 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
 
     iterations = evaluation.iterations
     for place, origin in enumerate(evaluation.origins):
-        of = {"scenario": scenario_digest(prepared(origin).scenario)} if isinstance(origin, str) else {"seed": origin}
+        of = (
+            {"scenario": scenario_digest(prepared(origin).scenario)}
+            if isinstance(origin, str)
+            else {"seed": origin}
+        )
         add(_name(origin), None, of, partial(describe, origin), "")
         for mode in evaluation.modes(place):
             for choice in evaluation.policies:

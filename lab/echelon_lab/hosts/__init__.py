@@ -1,1 +1,3 @@
-"""Runs of a scenario on real hosts: namespaces or Mininet, real sockets, switches as processes, the real daemon."""
+"""Runs of a scenario on real hosts: namespaces or Mininet, real sockets, switches as processes, the
+real daemon.
+"""

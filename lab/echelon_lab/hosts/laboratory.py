@@ -1,11 +1,13 @@
-"""A laboratory: the switches of a fabric and a service for them, for as long as a shell or a command runs.
+"""A laboratory: the switches of a fabric and a service for them, for as long as a shell or a
+command runs.
 
-Without hosts, it needs no root: links between switches are Unix datagram sockets. In the laboratory's directory, the
-port of switch `a` towards `b` takes the frames that are sent to the socket `a-b`, and sends its own to `a-b.peer`. So a
-program that binds `leaf1-h1.peer` and sends to `leaf1-h1` is the host h1.
+Without hosts, it needs no root: links between switches are Unix datagram sockets. In the
+laboratory's directory, the port of switch `a` towards `b` takes the frames that are sent to the
+socket `a-b`, and sends its own to `a-b.peer`. So a program that binds `leaf1-h1.peer` and sends to
+`leaf1-h1` is the host h1.
 
-With hosts, all of it is in a sandbox (`sandbox.py`), and hosts have the kernel's sockets. Browsers outside reach the
-page through a port of this machine (`outside`).
+With hosts, all of it is in a sandbox (`sandbox.py`), and hosts have the kernel's sockets. Browsers
+outside reach the page through a port of this machine (`outside`).
 
 All processes end with the laboratory, whatever ends it: the kernel kills them when it is killed.
 """
@@ -64,11 +66,20 @@ class Laboratory:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment of programs in the laboratory: `echelon` is found there, and finds the service, and `host`
-        is, if there are hosts."""
-        commands = (str(self.directory), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+        """The environment of programs in the laboratory: `echelon` is found there, and finds the
+        service, and `host` is, if there are hosts."""
+        commands = (
+            str(self.directory),
+            str(Path(sys.executable).parent),
+            os.environ.get("PATH", os.defpath),
+        )
         path = os.pathsep.join(commands)
-        return {**os.environ, "PATH": path, "ECHELON_URL": self.service.url, "ECHELON_LAB": str(self.directory)}
+        return {
+            **os.environ,
+            "PATH": path,
+            "ECHELON_URL": self.service.url,
+            "ECHELON_LAB": str(self.directory),
+        }
 
     def run(self, command: Sequence[str]) -> int:
         """Run a shell or a command, and return its exit status, 128 + N where signal N ended it.
@@ -79,9 +90,12 @@ class Laboratory:
         before = signal.getsignal(signal.SIGINT)
         if on_terminal:
             signal.signal(signal.SIGINT, lambda _number, _frame: None)
-        # A shell needs the terminal's foreground; anything else gets a group, so that all of it can be ended.
+        # A shell needs the terminal's foreground; anything else gets a group, so that all of it can
+        # be ended.
         group = None if on_terminal else 0
-        process = subprocess.Popen([*dies_with_this("HUP"), *command], env=self.environment, process_group=group)
+        process = subprocess.Popen(
+            [*dies_with_this("HUP"), *command], env=self.environment, process_group=group
+        )
         try:
             status = process.wait()
         finally:
@@ -99,13 +113,17 @@ def laboratory(
     progress: CommandProgress,
     hosts: HostFabric | None = None,
 ) -> Iterator[Laboratory]:
-    """Yield a laboratory when all its switches are ready. With `hosts`, call it in a sandbox, inside of `outside`.
+    """Yield a laboratory when all its switches are ready. With `hosts`, call it in a sandbox,
+    inside of `outside`.
 
-    Raises `RunError`. SIGTERM, SIGHUP and SIGINT end it, and then this process, with status 128 + N. Call it in the
-    main thread.
+    Raises `RunError`. SIGTERM, SIGHUP and SIGINT end it, and then this process, with status 128 +
+    N. Call it in the main thread.
     """
     if hosts is None and not launcher.unix_ports:
-        raise RunError("this target's ports need network interfaces (take softswitch, or give --hosts, as root)")
+        raise RunError(
+            "this target's ports need network interfaces (take softswitch, or give --hosts, as"
+            " root)"
+        )
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
         if hosts is None:
@@ -121,7 +139,9 @@ def laboratory(
         interfaces = partial(_sockets, fabric, directory) if hosts is None else hosts.interfaces
         switches = start_switches(stack, fabric, launcher, interfaces, directory, dies)
         entries = {name: switch.entry for name, switch in switches.items()}
-        service = ServiceProcess(Controller(directory, fabric, policy, entries, api, before=dies, service="lab"))
+        service = ServiceProcess(
+            Controller(directory, fabric, policy, entries, api, before=dies, service="lab")
+        )
         stack.enter_context(service)
         for running in switches.values():
             running.wait_ready()
@@ -135,7 +155,10 @@ def _sockets(fabric: Fabric, directory: Path, switch: str) -> Mapping[int, str]:
     for other in fabric.ports[switch].values():
         if other in fabric.switches:
             (directory / f"{switch}-{other}.peer").symlink_to(f"{other}-{switch}")
-    return {port: f"unix:{directory / f'{switch}-{other}'}" for port, other in fabric.ports[switch].items()}
+    return {
+        port: f"unix:{directory / f'{switch}-{other}'}"
+        for port, other in fabric.ports[switch].items()
+    }
 
 
 def _write_command(path: Path, fabric: Fabric, hosts: HostFabric) -> None:
@@ -163,12 +186,18 @@ def _write_command(path: Path, fabric: Fabric, hosts: HostFabric) -> None:
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """Prepare the environment of a laboratory that runs in a sandbox: its directory, and a port of this machine at
-    which browsers reach its API, which is a Unix socket."""
-    with TemporaryDirectory(prefix=_PREFIX) as directory, socketserver.ThreadingTCPServer(_ANYWHERE, _Relay) as door:
+    """Prepare the environment of a laboratory that runs in a sandbox: its directory, and a port of
+    this machine at which browsers reach its API, which is a Unix socket."""
+    with (
+        TemporaryDirectory(prefix=_PREFIX) as directory,
+        socketserver.ThreadingTCPServer(_ANYWHERE, _Relay) as door,
+    ):
         door.daemon_threads = True
         _Relay.path = str(Path(directory) / _API)
-        os.environ |= {"ECHELON_LAB": directory, _PAGE: f"http://127.0.0.1:{door.server_address[1]}"}
+        os.environ |= {
+            "ECHELON_LAB": directory,
+            _PAGE: f"http://127.0.0.1:{door.server_address[1]}",
+        }
         threading.Thread(target=door.serve_forever, daemon=True).start()
         try:
             yield
@@ -177,7 +206,9 @@ def outside() -> Iterator[None]:
 
 
 class _Relay(socketserver.BaseRequestHandler):
-    """What hands on the bytes between a TCP connection and the Unix socket at `path`, until either side ends."""
+    """What hands on the bytes between a TCP connection and the Unix socket at `path`, until either
+    side ends.
+    """
 
     path: ClassVar[str]
 
@@ -217,7 +248,9 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _hang_up(process: subprocess.Popen[bytes], whole_group: bool) -> None:
-    """End what is left of a command: as a terminal that is closed does, and what stays nevertheless, by SIGKILL."""
+    """End what is left of a command: as a terminal that is closed does, and what stays
+    nevertheless, by SIGKILL.
+    """
     send = os.killpg if whole_group else os.kill
     if process.poll() is None or whole_group:
         with suppress(ProcessLookupError):

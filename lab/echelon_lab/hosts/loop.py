@@ -1,6 +1,8 @@
-"""A real-time loop with the interface of the emulator's clock: calls at a time, and callbacks of ready sockets.
+"""A real-time loop with the interface of the emulator's clock: calls at a time, and callbacks of
+ready sockets.
 
-It waits with ``select``, whose time-outs are in microseconds; those of ``epoll`` and of asyncio are in milliseconds.
+It waits with ``select``, whose time-outs are in microseconds; those of ``epoll`` and of asyncio are
+in milliseconds.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ _TURN_S = 1e-3
 
 
 class RealTimeLoop:
-    """Calls in order of time, then of scheduling, and callbacks of file descriptors, all in the thread that runs the
-    loop.
+    """Calls in order of time, then of scheduling, and callbacks of file descriptors, all in the
+    thread that runs the loop.
 
     Time is CLOCK_MONOTONIC, the same for all processes of a machine, in every namespace.
     """
@@ -53,9 +55,9 @@ class RealTimeLoop:
         _register(self._writers, fd, callback)
 
     def wait_with(self, wait: Callable[[int, Collection[int], Collection[int]], object]) -> None:
-        """Wait by calling `wait(until_ns, readable, writable)`, which returns at that time, or as soon as one of the
-        file descriptors may be ready. Whoever has more to do meanwhile than this loop does it there. Several take turns
-        of a millisecond."""
+        """Wait by calling `wait(until_ns, readable, writable)`, which returns at that time, or as
+        soon as one of the file descriptors may be ready. Whoever has more to do meanwhile than this
+        loop does it there. Several take turns of a millisecond."""
         self._waits.append(wait)
 
     def stop(self) -> None:
@@ -68,7 +70,8 @@ class RealTimeLoop:
         calls = self._calls
         while self._running:
             now_ns = time.monotonic_ns()
-            # Only what is due now: calls that become due meanwhile could go on for ever, and nothing would be read.
+            # Only what is due now: calls that become due meanwhile could go on for ever, and
+            # nothing would be read.
             while calls and calls[0][0] <= now_ns:
                 _, _, callback, args = heapq.heappop(calls)
                 callback(*args)
@@ -95,7 +98,9 @@ class RealTimeLoop:
                     callback()
 
 
-def _register(callbacks: dict[int, Callable[[], object]], fd: int, callback: Callable[[], object] | None) -> None:
+def _register(
+    callbacks: dict[int, Callable[[], object]], fd: int, callback: Callable[[], object] | None
+) -> None:
     if callback is None:
         callbacks.pop(fd, None)
     else:
@@ -103,7 +108,10 @@ def _register(callbacks: dict[int, Callable[[], object]], fd: int, callback: Cal
 
 
 def watch_end(loop: RealTimeLoop, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
-    """Call `ended` once in `loop` when a child process has ended. Return a function that cancels this."""
+    """Call `ended` once in `loop` when a child process has ended.
+
+    Return a function that cancels this.
+    """
     descriptor = os.pidfd_open(pid)
 
     def forget() -> None:

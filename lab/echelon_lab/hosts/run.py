@@ -1,6 +1,8 @@
-"""A scenario on real hosts: sockets and switches in network namespaces, and the daemon as operators start it.
+"""A scenario on real hosts: sockets and switches in network namespaces, and the daemon as operators
+start it.
 
-It runs inside `echelon_lab.hosts.sandbox`, which makes sure that nothing outlives the run, whatever ends it. The steps:
+It runs inside `echelon_lab.hosts.sandbox`, which makes sure that nothing outlives the run, whatever
+ends it. The steps:
 
 - interfaces (backends), switch processes, `echelon serve`
 - jobs registered and installed
@@ -85,13 +87,15 @@ def run(
     observe: Callable[[Standing], None] | None = None,
     shown: CommandProgress = UNSEEN,
 ) -> PolicyRun:
-    """Run `scenario` under the policy of that label, on the hosts of `backend` and switches of `target`.
+    """Run `scenario` under the policy of that label, on the hosts of `backend` and switches of
+    `target`.
 
-    `watch(url)`, of the service's API, is entered when the jobs are installed and left when they are done. `observe` is
-    called once before it. `progress(job, iteration)` is called for each finished iteration; `shown` is told what is
-    being done.
+    `watch(url)`, of the service's API, is entered when the jobs are installed and left when they
+    are done. `observe` is called once before it. `progress(job, iteration)` is called for each
+    finished iteration; `shown` is told what is being done.
 
-    Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or that broke.
+    Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or
+    that broke.
     """
     check(scenario)
     launcher = _launcher(target)
@@ -100,15 +104,21 @@ def run(
     plan = make().plan(scenario.believed_jobs, scenario.fabric)
     scenario = replace(scenario, jobs=plan.delayed(scenario.jobs))
     with ExitStack() as stack:
-        shown.doing(f"{label}: starting {counted(len(scenario.fabric.switches), 'switch', 'switches')}")
-        directory = Path(stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch())))
+        shown.doing(
+            f"{label}: starting {counted(len(scenario.fabric.switches), 'switch', 'switches')}"
+        )
+        directory = Path(
+            stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch()))
+        )
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
         switches = _launch(stack, scenario, launcher, hosts, directory)
         entries = {name: switch.entry for name, switch in switches.items()}
         controller = Controller(directory, scenario.fabric, policy, entries, directory / "api")
         service = stack.enter_context(ServiceProcess(controller))
         workers = stack.enter_context(WorkerProcesses(hosts, participants(scenario), directory))
-        traffic = stack.enter_context(HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory))
+        traffic = stack.enter_context(
+            HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory)
+        )
         for switch in switches.values():
             switch.wait_ready()
         shown.doing(f"{label}: starting the controller")
@@ -118,7 +128,9 @@ def run(
         numbers, paths, plans = _register(service, scenario), service.paths(), service.plans()
         rules = None
         if not TARGETS[target].ranks:
-            rules = marking.emulated(service.ranked_at_hosts(job.name for job in emulated(scenario)))
+            rules = marking.emulated(
+                service.ranked_at_hosts(job.name for job in emulated(scenario))
+            )
         if observe is not None:
             observe(Standing(directory, service, switches, workers.pids))
         running = _Run(scenario, progress, hosts, switches, service, workers, traffic, shown, label)
@@ -131,28 +143,41 @@ def check(scenario: Scenario) -> None:
     """Raise `RunError` for what real hosts cannot do."""
     if scenario.control_latency_s:
         raise RunError(
-            "control_latency: cannot be set on real hosts, where the controller has its own latency (remove the key)"
+            "control_latency: cannot be set on real hosts, where the controller has its own latency"
+            " (remove the key)"
         )
     if scenario.transport.congestion != "newreno":
-        raise RunError("congestion: cannot be set on real hosts, where TCP is the kernel's (remove the key)")
+        raise RunError(
+            "congestion: cannot be set on real hosts, where TCP is the kernel's (remove the key)"
+        )
     if scenario.ecn_threshold_packets is not None:
-        raise RunError("ecn_threshold: cannot be set on real switches, which have their target's own (remove the key)")
+        raise RunError(
+            "ecn_threshold: cannot be set on real switches, which have their target's own (remove"
+            " the key)"
+        )
     for host in scenario.fabric.hosts:
         if (links := len(scenario.fabric.ports[host])) > 1:
             raise RunError(
-                f"fabric {scenario.fabric.name}: host {host} has {links} links, but real hosts have one interface here "
-                "(run it in virtual time, or make each of its NICs a host, as echelon fabric rail-optimised does)"
+                f"fabric {scenario.fabric.name}: host {host} has {links} links, but real hosts have"
+                " one interface here (run it in virtual time, or make each of its NICs a host, as"
+                " echelon fabric rail-optimised does)"
             )
     for job in scenario.jobs:
         if job.name not in scenario.specs:
-            raise RunError(f"job {job.name} has no job file to register with the controller (give its specification)")
+            raise RunError(
+                f"job {job.name} has no job file to register with the controller (give its"
+                " specification)"
+            )
         if scenario.specs[job.name].recognition.by == "agent" and job.name not in scenario.commands:
             raise RunError(
-                f"job {job.name} is a program ('recognition: {{by: agent}}'), and nothing says which (give its command "
-                "in 'commands' of the scenario, or run it on fluid or in virtual time)"
+                f"job {job.name} is a program ('recognition: {{by: agent}}'), and nothing says"
+                " which (give its command in 'commands' of the scenario, or run it on fluid or in"
+                " virtual time)"
             )
     if scenario.traffic and not entry_points(group="echelon.commands", name="traffic.send"):
-        raise RunError(f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}")
+        raise RunError(
+            f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}"
+        )
     check_senders(scenario)
 
 
@@ -160,7 +185,9 @@ def _choice(scenario: Scenario, label: str) -> PolicyChoice:
     for choice in scenario.policies:
         if choice.label == label:
             return choice
-    raise RunError(f"policy {label} is not one of the scenario's: the controller needs its name and parameters")
+    raise RunError(
+        f"policy {label} is not one of the scenario's: the controller needs its name and parameters"
+    )
 
 
 def _launcher(target: str) -> SwitchLauncher:
@@ -192,20 +219,28 @@ def _launch(
 
 
 def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:
-    specs = [scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs]
+    specs = [
+        scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs
+    ]
     registered = service.register(specs)
-    return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
+    return {
+        job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered
+    }
 
 
 def _with_observed(
     paths: Mapping[str, Mapping[str, tuple[str, ...]]], run: PolicyRun
 ) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Return the paths of the plan's flows, and of the operations that ranks have told, which take those between their
-    hosts."""
+    """Return the paths of the plan's flows, and of the operations that ranks have told, which take
+    those between their hosts."""
     out = dict(paths)
     for job, observed in run.observed.items():
         between = {(path[0], path[-1]): path for path in paths.get(job, {}).values()}
-        out[job] = {one.name: between[one.src, one.dst] for one in observed.operations if (one.src, one.dst) in between}
+        out[job] = {
+            one.name: between[one.src, one.dst]
+            for one in observed.operations
+            if (one.src, one.dst) in between
+        }
     return out
 
 
@@ -234,7 +269,9 @@ class _Run:
         self._shown = shown
         self._label = label
         self._loop = RealTimeLoop()
-        self._completion = Completion((job.name for job in scenario.jobs), scenario.iterations, scenario.until)
+        self._completion = Completion(
+            (job.name for job in scenario.jobs), scenario.iterations, scenario.until
+        )
         self._coordination = Coordination(emulated(scenario), self._completion, self._on_iteration)
         self._awaited = {"workers"} | ({"programs"} if scenario.commands else set())
         """What is not ready to begin yet."""
@@ -248,7 +285,10 @@ class _Run:
         make_others: MakeWorkers,
         rules: Sequence[HostRule] | None = None,
     ) -> PolicyRun:
-        """Run to the end. The workers' coordinator listens in `directory`; by `rules`, hosts rank."""
+        """Run to the end.
+
+        The workers' coordinator listens in `directory`; by `rules`, hosts rank.
+        """
         control = directory / "workers"
         before = self._packets()
         hosts = participants(self._scenario)
@@ -300,7 +340,9 @@ class _Run:
                 name: SwitchStats(
                     packets_in=after[name][0] - before[name][0],
                     packets_out=after[name][1] - before[name][1],
-                    packets_dropped=max(0, after[name][0] - before[name][0] - after[name][1] + before[name][1]),
+                    packets_dropped=max(
+                        0, after[name][0] - before[name][0] - after[name][1] + before[name][1]
+                    ),
                     entries=holdings[name][0],
                     digests=holdings[name][1],
                 )
@@ -332,7 +374,9 @@ class _Run:
     def _check_programs(self, others: OtherWorkers) -> None:
         if missing := others.missing:
             said = "; ".join(f"{job}: {others.said(job)}" for job in missing)
-            raise RunError(f"jobs {', '.join(missing)}: not all ranks train after {PROGRAMS_S:g} s: {said}")
+            raise RunError(
+                f"jobs {', '.join(missing)}: not all ranks train after {PROGRAMS_S:g} s: {said}"
+            )
 
     def _on_iteration(self, job: str, iteration: int) -> None:
         self._progress(job, iteration)
@@ -348,7 +392,9 @@ class _Run:
             self._service.kill()
 
     def _packets(self) -> Mapping[str, tuple[int, int]]:
-        """Return the packets that went in and out, by switch, as its interfaces have counted them."""
+        """Return the packets that went in and out, by switch, as its interfaces have counted
+        them.
+        """
         counts = _interface_packets()
         out = {}
         for name in self._switches:
@@ -357,7 +403,9 @@ class _Run:
         return out
 
     def _quiet_packets(self) -> Mapping[str, tuple[int, int]]:
-        """Return the counts once nothing moves any more, or after a short time: queued packets are not drops."""
+        """Return the counts once nothing moves any more, or after a short time: queued packets are
+        not drops.
+        """
         packets = self._packets()
         for _ in range(_QUIET_ATTEMPTS):
             time.sleep(_QUIET_S)
@@ -370,8 +418,8 @@ class _Run:
 def _check_opened(coordinator: Coordinator) -> None:
     if coordinator.missing:
         raise RunError(
-            f"hosts {', '.join(coordinator.missing)}: their workers are not connected after {OPENING_S:g} s (check "
-            "that packets pass between them in both directions)"
+            f"hosts {', '.join(coordinator.missing)}: their workers are not connected after"
+            f" {OPENING_S:g} s (check that packets pass between them in both directions)"
         )
 
 

@@ -1,17 +1,20 @@
-"""A command in namespaces of its own (processes, mounts, network, IPC), all of which ends when it or its caller does.
+"""A command in namespaces of its own (processes, mounts, network, IPC), all of which ends when it
+or its caller does.
 
     caller -> unshare -> first process of the new namespace (this file, run as a script) -> command
 
-Three mechanisms end the sandbox. When the first process ends, for whatever reason, the kernel kills all others of its
-namespace, and interfaces, mounts and network namespaces go with the processes. The caller's death, SIGKILL included,
-kills `unshare`, which kills the first process (PR_SET_PDEATHSIG, at both steps). The first process also holds one end
-of a pipe whose other end only the caller has, and ends when that is closed: a caller cannot die unnoticed.
-Signals travel through the same pipe, each once. The command is in a session of its own, so that Ctrl-C in a terminal
-reaches only the caller; a shell needs the caller's, for its jobs.
+Three mechanisms end the sandbox. When the first process ends, for whatever reason, the kernel kills
+all others of its namespace, and interfaces, mounts and network namespaces go with the processes.
+The caller's death, SIGKILL included, kills `unshare`, which kills the first process
+(PR_SET_PDEATHSIG, at both steps). The first process also holds one end of a pipe whose other end
+only the caller has, and ends when that is closed: a caller cannot die unnoticed. Signals travel
+through the same pipe, each once. The command is in a session of its own, so that Ctrl-C in a
+terminal reaches only the caller; a shell needs the caller's, for its jobs.
 
-The network outside does not exist inside: loopback is up, IPv6 is off, and bridges ask no firewall. Files are those
-outside, with these exceptions: /proc; /dev/shm and `private` directories, which are empty file systems in memory; and
-/run, where files can be added that are invisible outside (`scratch`, the names of `ip netns`).
+The network outside does not exist inside: loopback is up, IPv6 is off, and bridges ask no firewall.
+Files are those outside, with these exceptions: /proc; /dev/shm and `private` directories, which are
+empty file systems in memory; and /run, where files can be added that are invisible outside
+(`scratch`, the names of `ip netns`).
 
 As a script, this file imports only the smallest part of the standard library, to start quickly.
 """
@@ -33,7 +36,10 @@ _NOT_FOUND = 127
 _BY_SIGNAL = 128
 
 _MARK = "ECHELON_SANDBOX"
-"""Environment variable with the process namespace of the sandbox. Its value is meaningless outside."""
+"""Environment variable with the process namespace of the sandbox.
+
+Its value is meaningless outside.
+"""
 _PROCESSES = Path("/proc/self/ns/pid")
 _UNSHARE = (
     "unshare",
@@ -47,7 +53,12 @@ _UNSHARE = (
     "--propagation",
     "private",
 )
-_NEEDED = {"unshare": "util-linux", "setpriv": "util-linux", "nsenter": "util-linux", "ip": "iproute2"}
+_NEEDED = {
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+}
 """Commands and the Debian packages that contain them."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -58,12 +69,13 @@ _MEMORY = Path("/dev/shm")
 _BIND = 4096 | 16384  # MS_BIND, MS_REC
 _SETTINGS = Path("/proc/sys")
 _SESSION = Path("/proc/self/autogroup")
-"""The niceness of this session. Where the kernel groups processes by session (sched_autogroup_enabled), that of a
-process counts only within its own, and the sandbox is one."""
+"""The niceness of this session. Where the kernel groups processes by session
+(sched_autogroup_enabled), that of a process counts only within its own, and the sandbox is one."""
 _NICENESS = -10
 """The same number as in echelon.switches.processes, which this script does not import."""
 _SYSCTLS = {
-    # The kernel's router solicitations and multicast reports would be counted with the packets of a run.
+    # The kernel's router solicitations and multicast reports would be counted with the packets of a
+    # run.
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
     # A bridge would hand frames to the firewall, which drops those that it does not like.
@@ -77,7 +89,7 @@ Mount = Callable[[str, Path, str | None, int], None]
 """Function of (source, target, kind of file system, flags)."""
 
 
-# --- outside -------------------------------------------------------------------------------------------------------
+# -- outside ---------------------------------------------------------------------------------------
 
 
 def inside() -> bool:
@@ -86,8 +98,8 @@ def inside() -> bool:
 
 
 def scratch() -> Path:
-    """Return a directory with a short path in the memory of this sandbox. It is empty at first and gone with the
-    sandbox.
+    """Return a directory with a short path in the memory of this sandbox. It is empty at first and
+    gone with the sandbox.
 
     Raises `RunError` outside a sandbox.
     """
@@ -99,12 +111,17 @@ def scratch() -> Path:
 
 
 def missing() -> str | None:
-    """Return in one line why this machine cannot make a sandbox with interfaces, and what to do; None if it can."""
+    """Return in one line why this machine cannot make a sandbox with interfaces, and what to do;
+    None if it can.
+    """
     import shutil
     import subprocess
 
     if sys.platform != "linux":
-        return "it needs Linux's namespaces (take --target fluid or softswitch without --on, which run anywhere)"
+        return (
+            "it needs Linux's namespaces (take --target fluid or softswitch without --on, which run"
+            " anywhere)"
+        )
     for command, package in _NEEDED.items():
         if shutil.which(command) is None:
             return f"{command} is not installed (apt-get install {package})"
@@ -114,19 +131,24 @@ def missing() -> str | None:
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-        return f"this machine allows no namespaces with veth interfaces: {said} (a container may need --privileged)"
+        return (
+            f"this machine allows no namespaces with veth interfaces: {said} (a container may need"
+            " --privileged)"
+        )
     return None
 
 
 def run_inside(argv: Sequence[str], private: Sequence[str] = (), *, terminal: bool = False) -> int:
     """Run a command in a sandbox; return its exit status, 128 + N where signal N ended it.
 
-    Standard streams, directory and environment are the caller's. SIGINT, SIGTERM and SIGHUP go to the command (if this
-    is called in the main thread, and they are not ignored), which decides what to do. When the command ends, all
-    processes that it started are killed. `private` directories are empty inside at first, and their content is gone
-    afterwards. With `terminal` the caller's terminal is the command's, which may be a shell.
+    Standard streams, directory and environment are the caller's. SIGINT, SIGTERM and SIGHUP go to
+    the command (if this is called in the main thread, and they are not ignored), which decides what
+    to do. When the command ends, all processes that it started are killed. `private` directories
+    are empty inside at first, and their content is gone afterwards. With `terminal` the caller's
+    terminal is the command's, which may be a shell.
 
-    The calling thread has to live as long as the sandbox. Raises `RunError` where no sandbox is possible.
+    The calling thread has to live as long as the sandbox. Raises `RunError` where no sandbox is
+    possible.
     """
     import subprocess
     import threading
@@ -137,13 +159,23 @@ def run_inside(argv: Sequence[str], private: Sequence[str] = (), *, terminal: bo
 
         raise RunError(f"no sandbox for the run: {reason}")
     life_line, held = os.pipe()
-    script = [sys.executable, "-I", "-S", __file__, str(life_line), *(f"--private={path}" for path in private), "--"]
+    script = [
+        sys.executable,
+        "-I",
+        "-S",
+        __file__,
+        str(life_line),
+        *(f"--private={path}" for path in private),
+        "--",
+    ]
     forwards = threading.current_thread() is threading.main_thread()
     before = {}
     try:
         # Before there is a process: an early signal waits in the pipe.
         if forwards:
-            wanted = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+            wanted = [
+                number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN
+            ]
             before = {number: signal.signal(number, _forward_to(held)) for number in wanted}
         process = subprocess.Popen(
             [*_UNSHARE, *script, *argv],
@@ -176,11 +208,13 @@ def _forward_to(pipe: int) -> Callable[[int, object], None]:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """Return a function for a child to call between fork and exec. SIGKILL then ends the child when the thread that
-    made it ends."""
+    """Return a function for a child to call between fork and exec. SIGKILL then ends the child when
+    the thread that made it ends."""
     import ctypes
 
-    prctl = ctypes.CDLL(None).prctl  # looked up now: a child of a process with threads must do as little as possible
+    prctl = ctypes.CDLL(
+        None
+    ).prctl  # looked up now: a child of a process with threads must do as little as possible
 
     def die_with() -> None:
         prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -190,11 +224,13 @@ def _die_with(parent: int) -> Callable[[], None]:
     return die_with
 
 
-# --- inside: the first process of its namespace --------------------------------------------------------------------
+# -- inside: the first process of its namespace ----------------------------------------------------
 
 
 def _first(life_line: int, private: Sequence[str], argv: Sequence[str]) -> int:
-    """Prepare the sandbox, run the command, and wait for its end, for signals, and for the caller's death."""
+    """Prepare the sandbox, run the command, and wait for its end, for signals, and for the caller's
+    death.
+    """
     try:
         _furnish(private)
     except OSError as error:
@@ -202,7 +238,8 @@ def _first(life_line: int, private: Sequence[str], argv: Sequence[str]) -> int:
         return NO_SANDBOX
     os.environ[_MARK] = str(_PROCESSES.readlink())
     os.set_inheritable(life_line, False)
-    # The kernel gives the first process no signal that it has no handler for. SIGCHLD only has to wake it.
+    # The kernel gives the first process no signal that it has no handler for. SIGCHLD only has to
+    # wake it.
     wake, woken = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)
@@ -278,7 +315,10 @@ def _furnish(private: Sequence[str]) -> None:
     except FileNotFoundError:
         pass  # this kernel groups nothing
     except OSError as error:
-        print(f"sandbox: {_SESSION}: {error.strerror}: a busy machine slows the run down", file=sys.stderr)
+        print(
+            f"sandbox: {_SESSION}: {error.strerror}: a busy machine slows the run down",
+            file=sys.stderr,
+        )
     for name, value in _SYSCTLS.items():
         with suppress(FileNotFoundError):
             (_SETTINGS / name).write_text(value)
@@ -288,10 +328,14 @@ def _furnish(private: Sequence[str]) -> None:
 
 
 def _replicate(directory: Path, mount: Mount) -> None:
-    """Replace `directory` by a new one with the same entries, so that nothing added there is visible outside."""
+    """Replace `directory` by a new one with the same entries, so that nothing added there is
+    visible outside.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        before = Path(f"/proc/self/fd/{descriptor}")  # the old directory will be covered, but not gone
+        before = Path(
+            f"/proc/self/fd/{descriptor}"
+        )  # the old directory will be covered, but not gone
         entries = list(before.iterdir())
         mount("tmpfs", directory, "tmpfs", 0)
         directory.chmod(0o755)
@@ -313,7 +357,11 @@ def _main() -> int:
     words = sys.argv[1:]
     split = words.index("--")
     life_line, *options = words[:split]
-    return _first(int(life_line), [option.removeprefix("--private=") for option in options], words[split + 1 :])
+    return _first(
+        int(life_line),
+        [option.removeprefix("--private=") for option in options],
+        words[split + 1 :],
+    )
 
 
 if __name__ == "__main__":

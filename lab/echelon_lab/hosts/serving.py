@@ -1,4 +1,6 @@
-"""The service of a run on real hosts: the daemon as operators start it, in a process of its own, and its jobs."""
+"""The service of a run on real hosts: the daemon as operators start it, in a process of its own,
+and its jobs.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,11 @@ class Controller:
     policy: PolicyChoice
     switches: Mapping[str, Mapping[str, object]]
     socket: Path | None = None
-    """The Unix socket of the API, which processes in all network namespaces reach; None: a port of loopback."""
-    # It computes a lot at its start, which must not delay switches that share the processors with it.
+    """The Unix socket of the API, which processes in all network namespaces reach; None: a port of
+    loopback.
+    """
+    # It computes a lot at its start, which must not delay switches that share the processors with
+    # it.
     before: Sequence[str] = (*DIES_WITH_CALLER, *preferred(NICENESS // 2))
     """Words to put before the command of the service."""
     service: str = "run"
@@ -75,7 +80,9 @@ class ServiceProcess:
     """The process of `echelon serve`. A context manager: the process does not outlive it."""
 
     def __init__(self, controller: Controller) -> None:
-        self._listen = f"127.0.0.1:{free_port()}" if controller.socket is None else f"unix:{controller.socket}"
+        self._listen = (
+            f"127.0.0.1:{free_port()}" if controller.socket is None else f"unix:{controller.socket}"
+        )
         self._configuration = controller.configuration(self._listen)
         self._log = controller.directory / "controller.log"
         self._before = controller.before
@@ -98,7 +105,10 @@ class ServiceProcess:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the process without waiting for it. After `kill` it continues from what it had stored."""
+        """Start the process without waiting for it.
+
+        After `kill` it continues from what it had stored.
+        """
         if self._process is not None:
             return
         serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(self._configuration)]
@@ -130,15 +140,25 @@ class ServiceProcess:
                 except ClientError as error:
                     problem = error.reason
                 else:
-                    if status.role == "leader" and status.settled and set(status.switches) == {"ready"}:
+                    if (
+                        status.role == "leader"
+                        and status.settled
+                        and set(status.switches) == {"ready"}
+                    ):
                         return status
                     with suppress(ClientError):
                         problem = self._what_is_missing(client, status)
                 time.sleep(_POLL_S)
-        raise RunError(f"the controller is not ready after {READY_S:g} s: {problem}; it says: {said(self._log)}")
+        raise RunError(
+            f"the controller is not ready after {READY_S:g} s: {problem}; it says:"
+            f" {said(self._log)}"
+        )
 
     def register(self, specs: Sequence[JobSpec]) -> list[JobResource]:
-        """Register jobs and wait until switches hold the best plan that the service finds. Raises `RunError`."""
+        """Register jobs and wait until switches hold the best plan that the service finds.
+
+        Raises `RunError`.
+        """
         registered = []
         with self.client() as client:
             for spec in specs:
@@ -152,17 +172,24 @@ class ServiceProcess:
                     job = client.job(spec.job, wait_s=INSTALL_S)
                 except ClientError as error:
                     self.check()
-                    raise RunError(f"the controller does not answer about job {spec.job}: {error}") from None
+                    raise RunError(
+                        f"the controller does not answer about job {spec.job}: {error}"
+                    ) from None
                 if job.problem is not None:
                     raise RunError(f"the controller cannot plan job {spec.job}: {job.problem}")
                 if job.state != "installed":
-                    raise RunError(f"job {spec.job} is not on the switches after {INSTALL_S:g} s: {said(self._log)}")
+                    raise RunError(
+                        f"job {spec.job} is not on the switches after {INSTALL_S:g} s:"
+                        f" {said(self._log)}"
+                    )
                 registered.append(job)
         self._wait_searched()
         return registered
 
     def _wait_searched(self) -> None:
-        """Wait until the service does not search for a better plan any more, however long that takes."""
+        """Wait until the service does not search for a better plan any more, however long that
+        takes.
+        """
         while True:
             status = self.wait_settled()
             if not status.searching:
@@ -198,7 +225,9 @@ class ServiceProcess:
                 why = client.plan(why=True).why
         except ClientError as error:
             self.check()
-            raise RunError(f"the controller does not tell why its plan is as it is: {error.reason}") from None
+            raise RunError(
+                f"the controller does not tell why its plan is as it is: {error.reason}"
+            ) from None
         return [ChosenPlan(choice.jobs, choice.plan, choice.slowdowns) for choice in why]
 
     def holdings(self) -> Mapping[str, tuple[int, int]]:
@@ -221,7 +250,10 @@ class ServiceProcess:
             return "it does not lead yet"
         for switch in client.switches():
             if switch.state != "ready":
-                return f"switch {switch.name} at {switch.address} is {switch.state}: {switch.problem or 'no reason'}"
+                return (
+                    f"switch {switch.name} at {switch.address} is {switch.state}:"
+                    f" {switch.problem or 'no reason'}"
+                )
         return status.plan_problem or "its plan is not on the switches yet"
 
 
@@ -234,8 +266,8 @@ def start_switches(
     before: Sequence[str],
     queue_bytes: int | None = None,
 ) -> Mapping[str, SwitchProcess]:
-    """Start all switches of a fabric, which `stack` ends, without waiting for them. `interfaces` are those of a switch,
-    by port; the rest is that of `SwitchLauncher` and `Place`."""
+    """Start all switches of a fabric, which `stack` ends, without waiting for them. `interfaces`
+    are those of a switch, by port; the rest is that of `SwitchLauncher` and `Place`."""
     switches: dict[str, SwitchProcess] = {}
     for name, switch in fabric.switches.items():
         rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
@@ -251,18 +283,26 @@ def document(spec: JobSpec) -> dict[str, Any]:
 
 
 def fabric_document(fabric: Fabric) -> dict[str, object]:
-    """Return a fabric file with everything fixed, so that every reader finds the same names, addresses and ports."""
+    """Return a fabric file with everything fixed, so that every reader finds the same names,
+    addresses and ports.
+    """
     return {
         "fabric": fabric.name,
         "paths": fabric.paths,
-        "hosts": {host.name: {"ipv4": host.ipv4, "mac": host.mac} for host in fabric.hosts.values()},
-        "switches": {switch.name: {"device_id": switch.device_id} for switch in fabric.switches.values()},
+        "hosts": {
+            host.name: {"ipv4": host.ipv4, "mac": host.mac} for host in fabric.hosts.values()
+        },
+        "switches": {
+            switch.name: {"device_id": switch.device_id} for switch in fabric.switches.values()
+        },
         "links": [
             {
                 "between": [cable.a.node, cable.b.node],
                 "rate": rate_text(cable.rate_bps),
                 "delay": duration_text(cable.delay_s),
-                "ports": {end.node: end.port for end in (cable.a, cable.b) if end.node in fabric.switches},
+                "ports": {
+                    end.node: end.port for end in (cable.a, cable.b) if end.node in fabric.switches
+                },
             }
             for cable in fabric.cables
         ],
@@ -271,7 +311,14 @@ def fabric_document(fabric: Fabric) -> dict[str, object]:
 
 def _digests(metrics: str, switch: str) -> int:
     start = f'echelon_digests_total{{switch="{switch}"}} '
-    return next((int(float(line.removeprefix(start))) for line in metrics.splitlines() if line.startswith(start)), 0)
+    return next(
+        (
+            int(float(line.removeprefix(start)))
+            for line in metrics.splitlines()
+            if line.startswith(start)
+        ),
+        0,
+    )
 
 
 def _write(path: Path, content: Mapping[str, object]) -> Path:

@@ -1,7 +1,8 @@
-"""Cross traffic of a run on real hosts: `echelon traffic` in the namespaces of the hosts that send and receive.
+"""Cross traffic of a run on real hosts: `echelon traffic` in the namespaces of the hosts that send
+and receive.
 
-The length of a run is not known in advance. Schedules are made for ten times what the jobs would take alone. A run that
-outlasts them fails, because its last iterations would have seen no traffic.
+The length of a run is not known in advance. Schedules are made for ten times what the jobs would
+take alone. A run that outlasts them fails, because its last iterations would have seen no traffic.
 """
 
 from __future__ import annotations
@@ -45,12 +46,16 @@ class _Sender:
 
 
 class HostTraffic:
-    """The cross traffic of `scenario` on the hosts of `hosts`, whose addresses are in `fabric_file`.
+    """The cross traffic of `scenario` on the hosts of `hosts`, whose addresses are in
+    `fabric_file`.
 
-    A context manager: its processes do not outlive it. Raises `RunError` for traffic that cannot be sent.
+    A context manager: its processes do not outlive it. Raises `RunError` for traffic that cannot be
+    sent.
     """
 
-    def __init__(self, scenario: Scenario, hosts: HostFabric, fabric_file: Path, directory: Path) -> None:
+    def __init__(
+        self, scenario: Scenario, hosts: HostFabric, fabric_file: Path, directory: Path
+    ) -> None:
         self._scenario = scenario
         self._hosts = hosts
         self._fabric_file = fabric_file
@@ -67,7 +72,9 @@ class HostTraffic:
             return self
         for host in dict.fromkeys(dst for source in sources for _, dst in source.pairs):
             self._start_receiver(host)
-        for host in dict.fromkeys(src for source in sources if source.ecn for src, _ in source.pairs):
+        for host in dict.fromkeys(
+            src for source in sources if source.ecn for src, _ in source.pairs
+        ):
             self._ask_for_ecn(host)
         alone_s = max(alone_iterations_s(self._scenario).values())
         self._limit_s = _LEAST_S + _ALLOWANCE * self._scenario.iterations * float(alone_s)
@@ -76,7 +83,9 @@ class HostTraffic:
         return self
 
     def __exit__(self, *_: object) -> None:
-        processes = [sender.process for sender in self._senders] + [process for process, _ in self._receivers.values()]
+        processes = [sender.process for sender in self._senders] + [
+            process for process, _ in self._receivers.values()
+        ]
         for process in processes:
             process.kill()
         for process in processes:
@@ -84,7 +93,9 @@ class HostTraffic:
 
     @property
     def lead_s(self) -> float:
-        """Seconds from the start of the senders to the run's time 0, which they need to get ready."""
+        """Seconds from the start of the senders to the run's time 0, which they need to get
+        ready.
+        """
         return _SENDER_START_S + self._flows * _READ_S_PER_FLOW if self._scenario.traffic else 0.0
 
     def wait_ready(self) -> None:
@@ -103,21 +114,24 @@ class HostTraffic:
                 self._start_sender(source, host, origin_ns)
 
     def stop(self, end_s: float) -> Mapping[str, Sequence[FlowOutcome]]:
-        """End the traffic of a run of `end_s` seconds; return the outcomes of the flows, by source, in order of their
-        starts.
+        """End the traffic of a run of `end_s` seconds; return the outcomes of the flows, by source,
+        in order of their starts.
 
-        Raises `RunError` for a sender that broke, and for a run that took longer than there was traffic.
+        Raises `RunError` for a sender that broke, and for a run that took longer than there was
+        traffic.
         """
         for sender in self._senders:
             sender.process.send_signal(signal.SIGTERM)
-        outcomes: dict[str, list[FlowOutcome]] = {source.name: [] for source in self._scenario.traffic}
+        outcomes: dict[str, list[FlowOutcome]] = {
+            source.name: [] for source in self._scenario.traffic
+        }
         for sender in self._senders:
             outcomes[sender.source] += self._outcomes_of(sender)
         for source in self._scenario.traffic:
             if not isinstance(source.flows, Schedule) and end_s > self._limit_s:
                 raise RunError(
-                    f"traffic {source.name}: the run took {end_s:.0f} s, but its flows are for {self._limit_s:.0f} s "
-                    "(lower its load)"
+                    f"traffic {source.name}: the run took {end_s:.0f} s, but its flows are for"
+                    f" {self._limit_s:.0f} s (lower its load)"
                 )
             outcomes[source.name].sort(key=lambda outcome: outcome.started_s)
         return outcomes
@@ -143,9 +157,13 @@ class HostTraffic:
         return start([*self._hosts.in_host(host), *DIES_WITH_CALLER, *command], log)
 
     def _ask_for_ecn(self, host: str) -> None:
-        """Make all TCP connections of the host ask for ECN. The ends that accept them agree by default."""
+        """Make all TCP connections of the host ask for ECN. The ends that accept them agree by
+        default.
+        """
         setting = "echo 1 > /proc/sys/net/ipv4/tcp_ecn"
-        done = subprocess.run([*self._hosts.in_host(host), "sh", "-c", setting], capture_output=True, text=True)
+        done = subprocess.run(
+            [*self._hosts.in_host(host), "sh", "-c", setting], capture_output=True, text=True
+        )
         if done.returncode:
             raise RunError(f"host {host}: ECN cannot be enabled: {' '.join(done.stderr.split())}")
 
@@ -155,7 +173,9 @@ class HostTraffic:
         if isinstance(source.flows, Schedule):
             schedule = source.flows
         else:
-            schedule = Schedule(tuple(takewhile(lambda flow: flow.start_us < limit_us, flows)), limit_us, {})
+            schedule = Schedule(
+                tuple(takewhile(lambda flow: flow.start_us < limit_us, flows)), limit_us, {}
+            )
         self._flows += len(schedule.flows)
         path = self._schedules[source.name] = self._directory / f"traffic-{source.name}.csv"
         write_schedule(schedule, path)
@@ -164,8 +184,13 @@ class HostTraffic:
         try:
             sender.process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            raise RunError(f"traffic {sender.source}: its sender does not exit: {said(sender.log)}") from None
+            raise RunError(
+                f"traffic {sender.source}: its sender does not exit: {said(sender.log)}"
+            ) from None
         if not sender.outcomes.exists():
             status = sender.process.returncode
-            raise RunError(f"traffic {sender.source}: its sender ended with status {status}: {said(sender.log)}")
+            raise RunError(
+                f"traffic {sender.source}: its sender ended with status {status}:"
+                f" {said(sender.log)}"
+            )
         return read_outcomes(sender.outcomes)

@@ -15,7 +15,9 @@ from echelon_lab.scenarios.scenario import Scenario
 
 GIVEN, BEST = "given", "best"
 CANDIDATES = 10
-"""Drawn placements among which the best is sought besides the named ones, as many as CASSINI (NSDI '24, section 4)."""
+"""Drawn placements among which the best is sought besides the named ones, as many as CASSINI (NSDI
+'24, section 4).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,10 @@ def place_jobs(
 ) -> list[PlacedScenario]:
     """Return the scenario's jobs as they are, placed by each strategy, and in the best way found.
 
-    The best has the highest predicted utilisation of all these and of `candidates` drawn placements. Hosts that a job
-    names outside of `workers`, such as parameter servers, keep their roles and take no workers. Stragglers (`delays`)
-    are left out, since they belong to hosts. `progress` is told of each placement that is predicted.
+    The best has the highest predicted utilisation of all these and of `candidates` drawn
+    placements. Hosts that a job names outside of `workers`, such as parameter servers, keep their
+    roles and take no workers. Stragglers (`delays`) are left out, since they belong to hosts.
+    `progress` is told of each placement that is predicted.
 
     Raises `DocumentError` if a job cannot be placed, and `PlanError` if a host cannot be reached.
     """
@@ -62,11 +65,19 @@ def place_jobs(
     return [*placed, replace(best, name=BEST)]
 
 
-def _placed(scenario: Scenario, name: str, placement: Placement, alone: AloneRuns) -> PlacedScenario:
-    # Only names of hosts change, each job's to as many different ones, so nothing needs to be checked again.
-    specs = {job: spec.model_copy(update={"workers": placement[job]}) for job, spec in scenario.specs.items()}
+def _placed(
+    scenario: Scenario, name: str, placement: Placement, alone: AloneRuns
+) -> PlacedScenario:
+    # Only names of hosts change, each job's to as many different ones, so nothing needs to be
+    # checked again.
+    specs = {
+        job: spec.model_copy(update={"workers": placement[job]})
+        for job, spec in scenario.specs.items()
+    }
     jobs = tuple(build_job(specs[job.name]) for job in scenario.jobs)
-    return PlacedScenario(name, replace(scenario, jobs=jobs, specs=specs), cost(jobs, scenario.fabric, alone))
+    return PlacedScenario(
+        name, replace(scenario, jobs=jobs, specs=specs), cost(jobs, scenario.fabric, alone)
+    )
 
 
 def _racks(scenario: Scenario) -> Racks:
@@ -78,11 +89,26 @@ def _racks(scenario: Scenario) -> Racks:
     return list(racks.values())
 
 
-def rows(placed: list[PlacedScenario]) -> Iterator[tuple[str, str, int, float, float, float, float]]:
-    """Yield a row for each placement and job: strategy, job, racks, seconds alone, predicted slowdown and seconds, and
-    the change of the predicted seconds against the placement as given, in percent."""
+def rows(
+    placed: list[PlacedScenario],
+) -> Iterator[tuple[str, str, int, float, float, float, float]]:
+    """Yield a row for each placement and job: strategy, job, racks, seconds alone, predicted
+    slowdown and seconds, and the change of the predicted seconds against the placement as given, in
+    percent."""
     given = placed[0].predicted.jobs
     for of in placed:
         for job, found in of.predicted.jobs.items():
-            change = (found.iteration_s / given[job].iteration_s - 1) * 100 if given[job].iteration_s else 0.0
-            yield of.name, job, found.racks, found.alone_s, found.slowdown, found.iteration_s, change
+            change = (
+                (found.iteration_s / given[job].iteration_s - 1) * 100
+                if given[job].iteration_s
+                else 0.0
+            )
+            yield (
+                of.name,
+                job,
+                found.racks,
+                found.alone_s,
+                found.slowdown,
+                found.iteration_s,
+                change,
+            )

@@ -1,13 +1,15 @@
 """The cost of a placement for each job, predicted without a run.
 
-A job's iteration lasts as long as alone on its hosts, and longer by contention. CASSINI's score of a link says how much
-more its jobs ask for than it carries, even if they are shifted in time as well as possible (S. Rajasekaran et al., NSDI
-'24, section 3): the demand above capacity, as a part of what the link carries in the same time. Sending it takes that
-part of the time in addition, so the prediction is ``alone x (1 + the largest 1 - score of the job's links)``. Links
-whose shifts contradict those of others count unshifted.
+A job's iteration lasts as long as alone on its hosts, and longer by contention. CASSINI's score of
+a link says how much more its jobs ask for than it carries, even if they are shifted in time as well
+as possible (S. Rajasekaran et al., NSDI '24, section 3): the demand above capacity, as a part of
+what the link carries in the same time. Sending it takes that part of the time in addition, so the
+prediction is ``alone x (1 + the largest 1 - score of the job's links)``. Links whose shifts
+contradict those of others count unshifted.
 
-Placements are compared by the computing of all jobs in a second, which is what Crux maximises (J. Cao et al., SIGCOMM
-'24, section 3): jobs of high intensity, with much computing for each second of communication, weigh more.
+Placements are compared by the computing of all jobs in a second, which is what Crux maximises (J.
+Cao et al., SIGCOMM '24, section 3): jobs of high intensity, with much computing for each second of
+communication, weigh more.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class PlacementCost:
 
 
 def cost(jobs: tuple[Job, ...], fabric: Fabric, alone_runs: AloneRuns) -> PlacementCost:
-    """Return the predicted cost of jobs where they are. `alone_runs` keeps what several placements have in common.
+    """Return the predicted cost of jobs where they are. `alone_runs` keeps what several placements
+    have in common.
 
     Raises `PlanError` if a worker cannot be reached.
     """
@@ -68,7 +71,8 @@ def cost(jobs: tuple[Job, ...], fabric: Fabric, alone_runs: AloneRuns) -> Placem
     alone = alone_runs.update(jobs, fabric)
     shifts = time_shifts(jobs, paths, fabric.capacity_Bps, alone)
     excess: dict[Link, float] = {
-        link: 1 - (shifts.unrotated[link] if link in shifts.ignored else score) for link, score in shifts.scores.items()
+        link: 1 - (shifts.unrotated[link] if link in shifts.ignored else score)
+        for link, score in shifts.scores.items()
     }
     out = {}
     for job in jobs:

@@ -1,7 +1,7 @@
 """Ways to place the ranks of jobs on hosts.
 
-Every host takes as many ranks as it must, so each takes one as long as there are enough hosts. The edge switch of a
-host is its rack, or its rail.
+Every host takes as many ranks as it must, so each takes one as long as there are enough hosts. The
+edge switch of a host is its rack, or its rail.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Free:
 
 
 def packed(ranks: Ranks, racks: Racks) -> Placement:
-    """Place each job on as few racks as possible, larger jobs first: in the fullest rack that has room for all of it,
-    otherwise in the emptiest ones."""
+    """Place each job on as few racks as possible, larger jobs first: in the fullest rack that has
+    room for all of it, otherwise in the emptiest ones."""
     free = Free(racks)
     out: dict[str, tuple[str, ...]] = {}
     for job in sorted(ranks, key=lambda job: -ranks[job]):
@@ -71,8 +71,8 @@ def spread(ranks: Ranks, racks: Racks) -> Placement:
 
 
 def rail_aligned(ranks: Ranks, racks: Racks) -> Placement:
-    """Place rank i of each job on rail i modulo the number of rails, so that ranks of the same place in their servers
-    share a rail; rails are edge switches."""
+    """Place rank i of each job on rail i modulo the number of rails, so that ranks of the same
+    place in their servers share a rail; rails are edge switches."""
     free = Free(racks)
     out: dict[str, tuple[str, ...]] = {}
     for job, count in ranks.items():
@@ -81,19 +81,27 @@ def rail_aligned(ranks: Ranks, racks: Racks) -> Placement:
         for rank in range(count):
             rail = rank % len(racks)
             # A rail that is full passes its ranks on to the next one.
-            at = next(rail_at for step in range(len(racks)) if free.left[rail_at := (rail + step) % len(racks)])
+            at = next(
+                rail_at
+                for step in range(len(racks))
+                if free.left[rail_at := (rail + step) % len(racks)]
+            )
             hosts.append(free.left[at].pop(0))
         out[job] = tuple(hosts)
     return out
 
 
-STRATEGIES: Mapping[str, Strategy] = {"packed": packed, "spread": spread, "rail-aligned": rail_aligned}
+STRATEGIES: Mapping[str, Strategy] = {
+    "packed": packed,
+    "spread": spread,
+    "rail-aligned": rail_aligned,
+}
 """The strategies by name."""
 
 
 def drawn(ranks: Ranks, racks: Racks, count: int, seed: int) -> list[Placement]:
-    """Return `count` placements between packed and spread: each job, in a drawn order, takes runs of drawn length from
-    drawn racks."""
+    """Return `count` placements between packed and spread: each job, in a drawn order, takes runs
+    of drawn length from drawn racks."""
     random = Random(seed)
     out: list[Placement] = []
     for _ in range(count):

@@ -61,16 +61,24 @@ def distribution(label: str, values: Sequence[float], look: int, dashes: Any = N
 
 
 def chart(
-    title: str, panels: Sequence[Panel], style: Style, height_inches: float = 1.7, *, same_axes: bool = False
+    title: str,
+    panels: Sequence[Panel],
+    style: Style,
+    height_inches: float = 1.7,
+    *,
+    same_axes: bool = False,
 ) -> Figure:
-    """Draw panels: one below the other in a column, two beside each other in the text, with one legend.
+    """Draw panels: one below the other in a column, two beside each other in the text, with one
+    legend.
 
     Panels of the same axes have the same limits, and labels only at the edges of the picture.
     """
     columns = min(len(panels), 2 if style.width == "text" else 1)
     rows = -(-len(panels) // columns)
     figure = style.figure(rows * (height_inches + (0.12 if panels[0].title else 0)), title)
-    axes = list(figure.subplots(rows, columns, squeeze=False, sharex=same_axes, sharey=same_axes).flat)
+    axes = list(
+        figure.subplots(rows, columns, squeeze=False, sharex=same_axes, sharey=same_axes).flat
+    )
     for axis, panel in zip(axes, panels, strict=False):
         _draw(axis, panel, style.width_inches / columns)
         if same_axes:
@@ -83,8 +91,14 @@ def chart(
 
 def _draw(axis: Axes, panel: Panel, inches: float) -> None:
     for curve in panel.curves:
-        dashes = DASHES[curve.look // MOST * 2 % len(DASHES)] if curve.dashes is None else curve.dashes
-        look: dict[str, Any] = {"color": colour(curve.look), "linestyle": dashes, "label": curve.label}
+        dashes = (
+            DASHES[curve.look // MOST * 2 % len(DASHES)] if curve.dashes is None else curve.dashes
+        )
+        look: dict[str, Any] = {
+            "color": colour(curve.look),
+            "linestyle": dashes,
+            "label": curve.label,
+        }
         if curve.staircase:
             axis.step(curve.xs, curve.ys, where="post", **look)
         else:
@@ -139,10 +153,14 @@ def put(lanes: list[list[Bar]], bar: Bar, most: int | None = None) -> None:
     lane.append(bar)
 
 
-def draw_bars(axis: Axes, bars: Sequence[tuple[float, float]], rows: tuple[float, float], **look: Any) -> None:
-    """Draw horizontal bars: where each begins, and its length; `rows` are where all of them begin, and their height.
+def draw_bars(
+    axis: Axes, bars: Sequence[tuple[float, float]], rows: tuple[float, float], **look: Any
+) -> None:
+    """Draw horizontal bars: where each begins, and its length; `rows` are where all of them begin,
+    and their height.
 
-    They are one shape. With a shape for each, as of matplotlib's `broken_barh`, hatching takes most of the time.
+    They are one shape. With a shape for each, as of matplotlib's `broken_barh`, hatching takes most
+    of the time.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -166,19 +184,32 @@ def draw_bars(axis: Axes, bars: Sequence[tuple[float, float]], rows: tuple[float
 
 
 def write_in(axis: Axes, bar: Bar, middle: float, inch_s: float, ink: str) -> None:
-    """Write the label of a bar into it, if it is wide enough; `inch_s` is the time that an inch stands for."""
+    """Write the label of a bar into it, if it is wide enough; `inch_s` is the time that an inch
+    stands for.
+    """
     if bar.label and bar.finish_s - bar.start_s > 0.07 * inch_s * (len(bar.label) + 0.6):
         at = (bar.start_s + bar.finish_s) / 2, middle
         axis.text(*at, bar.label, ha="center", va="center", size=5, color=ink)
 
 
-def bars(axis: Axes, groups: Sequence[str], heights: Mapping[str, Sequence[float]], numbers: str = "") -> None:
-    """Draw a group of bars for each of `groups`, one for each of `heights`, with `numbers` in this format."""
+def bars(
+    axis: Axes, groups: Sequence[str], heights: Mapping[str, Sequence[float]], numbers: str = ""
+) -> None:
+    """Draw a group of bars for each of `groups`, one for each of `heights`, with `numbers` in this
+    format.
+    """
     width = 0.8 / len(heights)
     for at, (label, values) in enumerate(heights.items()):
         xs = [place - 0.4 + (at + 0.5) * width for place in range(len(groups))]
         drawn = axis.bar(
-            xs, values, width, color=colour(at), hatch=hatch(at), edgecolor="white", linewidth=0.3, label=label
+            xs,
+            values,
+            width,
+            color=colour(at),
+            hatch=hatch(at),
+            edgecolor="white",
+            linewidth=0.3,
+            label=label,
         )
         if numbers:
             axis.bar_label(drawn, fmt=numbers, fontsize=6, padding=1.5)

@@ -1,4 +1,6 @@
-"""A picture of a fabric: stages of switches above their hosts, or, where all switches have hosts, a circle."""
+"""A picture of a fabric: stages of switches above their hosts, or, where all switches have hosts, a
+circle.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +31,40 @@ def draw_fabric(fabric: Fabric, style: Style) -> Figure:
     flat = len(stages) <= 2 and len(fabric.switches) > 2
     spots = _circle(fabric) if flat else _rows(stages)
     rates = sorted({cable.rate_bps for cable in fabric.cables}, reverse=True)
-    title = f"{fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.cables)} links"
+    title = (
+        f"{fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches,"
+        f" {len(fabric.cables)} links"
+    )
     figure = style.figure(0.75 * style.width_inches if flat else _STAGE_INCHES * len(stages), title)
     axis = figure.subplots()
     thin = 0.3 if len(fabric.cables) > 400 else 0.6
     for place, rate_bps in enumerate(rates):
-        lines = [[spots[c.a.node], spots[c.b.node]] for c in fabric.cables if c.rate_bps == rate_bps]
+        lines = [
+            [spots[c.a.node], spots[c.b.node]] for c in fabric.cables if c.rate_bps == rate_bps
+        ]
         width = thin * (1 + 2 * (len(rates) - 1 - place) / len(rates))
         label = f"{len(lines)} links of {_rate(rate_bps)}"
-        axis.add_collection(LineCollection(lines, colors=colour(place), linewidths=width, label=label, zorder=1))
+        axis.add_collection(
+            LineCollection(lines, colors=colour(place), linewidths=width, label=label, zorder=1)
+        )
     for nodes, marker, size in ((fabric.hosts, "o", 9), (fabric.switches, "s", 22)):
         xs, ys = zip(*(spots[node] for node in nodes), strict=True)
         axis.scatter(xs, ys, marker=marker, s=size, color=INK, zorder=2)
     white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3}
     for stage in stages:
         for node in stage if len(stage) <= _NAMED else [stage[0], stage[-1]]:
-            offset, align = ((0, -6), "top") if node in fabric.hosts and not flat else ((0, 5), "bottom")
+            offset, align = (
+                ((0, -6), "top") if node in fabric.hosts and not flat else ((0, 5), "bottom")
+            )
             axis.annotate(
-                node, spots[node], offset, textcoords="offset points", ha="center", va=align, fontsize=5, bbox=white
+                node,
+                spots[node],
+                offset,
+                textcoords="offset points",
+                ha="center",
+                va=align,
+                fontsize=5,
+                bbox=white,
             )
     axis.margins(0.06, 0.2 if not flat else 0.08)
     axis.set_axis_off()
@@ -103,6 +121,8 @@ def _circle(fabric: Fabric) -> Spots:
 
 def _rate(rate_bps: int) -> str:
     scale, unit = next(
-        (s, u) for s, u in ((10**9, "G"), (10**6, "M"), (10**3, "k"), (1, "")) if rate_bps >= s or s == 1
+        (s, u)
+        for s, u in ((10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
+        if rate_bps >= s or s == 1
     )
     return f"{rate_bps / scale:.4g} {unit}bit/s"

@@ -1,4 +1,6 @@
-"""What pictures show: a `results.json`, the `network.json` beside it, and the part of them that is drawn."""
+"""What pictures show: a `results.json`, the `network.json` beside it, and the part of them that is
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class MeasuredRun:
     """The results by policy, the one to compare with first."""
 
     network: Mapping[str, Any] = field(default_factory=dict)
-    """The fabric and the paths of flows by policy, job and flow (`echelon_lab.scenarios.results`)."""
+    """The fabric and the paths of flows by policy, job and flow
+    (`echelon_lab.scenarios.results`).
+    """
 
     @property
     def jobs(self) -> Sequence[str]:
@@ -43,7 +47,11 @@ class MeasuredRun:
         """Return the time of each iteration that is drawn, over that of the job alone."""
         of = self.policies[policy]["jobs"][job]
         times = enumerate(of["iteration_times_s"], start=1)
-        return {number: time_s / of["alone_iteration_s"] for number, time_s in times if selection.takes(number)}
+        return {
+            number: time_s / of["alone_iteration_s"]
+            for number, time_s in times
+            if selection.takes(number)
+        }
 
     def mean_slowdown(self, policy: str, selection: Excerpt) -> float:
         """Return the mean over the jobs, each counting once."""
@@ -54,7 +62,9 @@ class MeasuredRun:
         return f"{policy}: {self.mean_slowdown(policy, selection):.2f} times the time alone"
 
     def message(self, selection: Excerpt) -> str:
-        """Return in a sentence how iterations under the last policy compare with those under the first."""
+        """Return in a sentence how iterations under the last policy compare with those under the
+        first.
+        """
         first, last = self.ends
         before, after = self.mean_slowdown(first, selection), self.mean_slowdown(last, selection)
         if first == last:
@@ -63,12 +73,25 @@ class MeasuredRun:
 
     def flows(self, policy: str, job: str, selection: Excerpt) -> Sequence[Mapping[str, Any]]:
         """Return the flows of the iterations that are drawn."""
-        return [flow for flow in self.policies[policy]["jobs"][job]["flows"] if selection.takes(flow["iteration"])]
+        return [
+            flow
+            for flow in self.policies[policy]["jobs"][job]["flows"]
+            if selection.takes(flow["iteration"])
+        ]
 
     def shortest_s(self, selection: Excerpt) -> float:
-        """Return when the shortest run ends, up to which all can be compared; note it if others take longer."""
+        """Return when the shortest run ends, up to which all can be compared; note it if others
+        take longer.
+        """
         ends = [
-            max((flow["finish_s"] for job in self.jobs for flow in self.flows(policy, job, selection)), default=0.0)
+            max(
+                (
+                    flow["finish_s"]
+                    for job in self.jobs
+                    for flow in self.flows(policy, job, selection)
+                ),
+                default=0.0,
+            )
             for policy in self.policies
         ]
         if max(ends) > min(ends):
@@ -76,7 +99,9 @@ class MeasuredRun:
         return min(ends) or 1.0
 
     def links(self, policy: str, job: str, flow: str) -> Sequence[tuple[str, str]]:
-        """Return the links of a flow's path, each as the nodes at its ends; none if the path is not known."""
+        """Return the links of a flow's path, each as the nodes at its ends; none if the path is not
+        known.
+        """
         path = self.network.get("paths", {}).get(policy, {}).get(job, {}).get(flow, ())
         return links_of(path)
 
@@ -84,13 +109,19 @@ class MeasuredRun:
     def rates_bps(self) -> Mapping[tuple[str, str], int]:
         """The rate of each direction of each link."""
         cables = self.network.get("links", ())
-        return {ends: of["rate_bps"] for of in cables for ends in ((of["a"], of["b"]), (of["b"], of["a"]))}
+        return {
+            ends: of["rate_bps"]
+            for of in cables
+            for ends in ((of["a"], of["b"]), (of["b"], of["a"]))
+        }
 
 
 def mean(slowdowns: Mapping[int, float]) -> float:
     """Return the mean of iterations; raise `DocumentError` if there are none."""
     if not slowdowns:
-        raise DocumentError("--iterations", "", "there are not so many iterations (choose smaller numbers)")
+        raise DocumentError(
+            "--iterations", "", "there are not so many iterations (choose smaller numbers)"
+        )
     return fmean(slowdowns.values())
 
 
@@ -105,12 +136,14 @@ def change(before: float, after: float) -> str:
 
 
 EVENLY = "a flow's bytes are spread evenly over its time"
-"""What pictures say of `loads_bps`: that several flows may seem to send more than a link carries."""
+"""What pictures say of `loads_bps`: that several flows may seem to send more than a link
+carries.
+"""
 
 
 def within(uses: Sequence[float]) -> list[float]:
-    """Return the parts of a link's rate that are used in steps of time, none of them more than all: what is more waits
-    for the next step, and from the last on, for an earlier one."""
+    """Return the parts of a link's rate that are used in steps of time, none of them more than all:
+    what is more waits for the next step, and from the last on, for an earlier one."""
     out = list(uses)
     more = 0.0
     for place in (*range(len(out)), *range(len(out) - 1, -1, -1)):
@@ -155,7 +188,9 @@ class Excerpt:
 
     def takes(self, iteration: int) -> bool:
         """Return whether an iteration is drawn."""
-        return (self.first is None or iteration >= self.first) and (self.last is None or iteration <= self.last)
+        return (self.first is None or iteration >= self.first) and (
+            self.last is None or iteration <= self.last
+        )
 
     @property
     def part(self) -> str:
@@ -165,14 +200,19 @@ class Excerpt:
         return f" (iterations {self.first or 1} to {self.last or 'the last'})"
 
     def most(self, found: Sequence[str], what: str, option: str, limit: int) -> Sequence[str]:
-        """Return the first of what is found, as many as can be told apart, and note how many others there are."""
+        """Return the first of what is found, as many as can be told apart, and note how many others
+        there are.
+        """
         if len(found) > limit:
             self.note(f"the first {limit} {what} of {len(found)} (choose with {option})")
         return found[:limit]
 
 
 def load_whole(path: Path) -> MeasuredRun:
-    """Return the results in a file, with every number that pictures and tables need. Raise `DocumentError`."""
+    """Return the results in a file, with every number that pictures and tables need.
+
+    Raise `DocumentError`.
+    """
     run = load(path, Excerpt())
     for policy, of in run.policies.items():
         for job, measured in of["jobs"].items():
@@ -180,7 +220,10 @@ def load_whole(path: Path) -> MeasuredRun:
             try:
                 mean(run.slowdowns(policy, job, Excerpt()))
                 loads_bps(measured["flows"], 1.0, 1)
-                _ = {(flow["name"], flow["iteration"], flow["src"], flow["dst"]) for flow in measured["flows"]}
+                _ = {
+                    (flow["name"], flow["iteration"], flow["src"], flow["dst"])
+                    for flow in measured["flows"]
+                }
             except DocumentError:
                 raise DocumentError(str(path), where, "has no iteration (run it again)") from None
             except (KeyError, TypeError, ZeroDivisionError) as error:
@@ -190,7 +233,8 @@ def load_whole(path: Path) -> MeasuredRun:
 
 
 def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> MeasuredRun:
-    """Return what a directory of `echelon run`, or its `results.json`, holds of `policies`, or of all.
+    """Return what a directory of `echelon run`, or its `results.json`, holds of `policies`, or of
+    all.
 
     Raise `DocumentError`. A policy that was not run, or a job that a policy lacks, is a note.
     """
@@ -204,13 +248,19 @@ def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> Measur
         reason = f"{error.strerror or error} (name a directory that echelon run has written)"
         raise DocumentError(str(file), "", reason, code="unreadable-file") from None
     except (ValueError, KeyError, TypeError):
-        raise DocumentError(str(file), "", "is not the results of a run (name what echelon run has written)") from None
+        raise DocumentError(
+            str(file), "", "is not the results of a run (name what echelon run has written)"
+        ) from None
     missing = [policy for policy in policies if policy not in results]
     if missing:
-        selection.note(f"not run, and not drawn: {', '.join(missing)} (there is {', '.join(results)})")
+        selection.note(
+            f"not run, and not drawn: {', '.join(missing)} (there is {', '.join(results)})"
+        )
     shown = {policy: results[policy] for policy in policies or results if policy in results}
     if not shown:
-        raise DocumentError(str(file), "results", f"none of the policies was run (there is {', '.join(results)})")
+        raise DocumentError(
+            str(file), "results", f"none of the policies was run (there is {', '.join(results)})"
+        )
     wanted = selection.jobs or tuple(next(iter(shown.values()))["jobs"])
     common = [job for job in wanted if all(job in of["jobs"] for of in shown.values())]
     if absent := [job for job in wanted if job not in common]:
@@ -218,6 +268,9 @@ def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> Measur
     if not common:
         raise DocumentError(str(file), "results", "there is no job to draw (check --job)")
     return MeasuredRun(
-        {policy: {**of, "jobs": {job: of["jobs"][job] for job in common}} for policy, of in shown.items()},
+        {
+            policy: {**of, "jobs": {job: of["jobs"][job] for job in common}}
+            for policy, of in shown.items()
+        },
         network,
     )

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 40
-"""The most hosts to draw. Of a larger job, only the first hosts are drawn, and what they send each other."""
+"""The most hosts to draw.
+
+Of a larger job, only the first hosts are drawn, and what they send each other.
+"""
 _LISTED = 14
 """The number of EchelonFlows that the legend lists."""
 _ROW_INCHES = 0.4
@@ -48,7 +51,9 @@ def arrows(job: Job) -> list[Arrow]:
     of: dict[str, tuple[int | None, Fraction]] = {}
     for number, h in enumerate(job.echelonflows):
         reference_s = min(start_s[name] for name in h.flows)
-        of |= {name: (number, finish_s) for name, finish_s in ideal_finish_s(h, reference_s).items()}
+        of |= {
+            name: (number, finish_s) for name, finish_s in ideal_finish_s(h, reference_s).items()
+        }
     out = []
     for flow in job.flows:
         begin_s = start_s[flow.name]
@@ -60,10 +65,10 @@ def arrows(job: Job) -> list[Arrow]:
 def draw_job(job: Job, hosts: Sequence[str], style: Style) -> Figure:
     """Return the picture of `job`; `hosts` are the rows in order.
 
-    There is a row for each host. Bars are what it computes. An arrow is a flow: it leads from its source, when it
-    starts, to its destination, at its ideal finish time. Its colour is that of its EchelonFlow. A flow that is needed
-    as soon as it starts is an upright arrow. One that leads back in time is due with the first of its EchelonFlow,
-    before it starts.
+    There is a row for each host. Bars are what it computes. An arrow is a flow: it leads from its
+    source, when it starts, to its destination, at its ideal finish time. Its colour is that of its
+    EchelonFlow. A flow that is needed as soon as it starts is an upright arrow. One that leads back
+    in time is due with the first of its EchelonFlow, before it starts.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -81,10 +86,18 @@ def draw_job(job: Job, hosts: Sequence[str], style: Style) -> Figure:
     axis.grid(axis="y", visible=False)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    kinds = sorted({unit.kind for unit in job.computes}, key=lambda kind: (kind == LOCAL, kind != "forward", kind))
+    kinds = sorted(
+        {unit.kind for unit in job.computes},
+        key=lambda kind: (kind == LOCAL, kind != "forward", kind),
+    )
     present = sorted({arrow.echelonflow for arrow in shown if arrow.echelonflow is not None})
-    entries: dict[str, Any] = {kind: Patch(facecolor=_shade(kind), edgecolor=INK, linewidth=0.5) for kind in kinds}
-    entries |= {job.echelonflows[number].name: Line2D([], [], color=_colour(number)) for number in present[:_LISTED]}
+    entries: dict[str, Any] = {
+        kind: Patch(facecolor=_shade(kind), edgecolor=INK, linewidth=0.5) for kind in kinds
+    }
+    entries |= {
+        job.echelonflows[number].name: Line2D([], [], color=_colour(number))
+        for number in present[:_LISTED]
+    }
     if present[_LISTED:]:
         entries[f"and {len(present) - _LISTED} more"] = Line2D([], [], linestyle="")
     entries["ideal finish"] = Line2D([], [], color=INK, marker="o", linestyle="")
@@ -93,9 +106,19 @@ def draw_job(job: Job, hosts: Sequence[str], style: Style) -> Figure:
 
 
 def _draw_bars(axis: Axes, job: Job, rows: Mapping[str, int], style: Style) -> float:
-    """Draw what hosts compute, units at the same time one above the other. Return when the last ends."""
+    """Draw what hosts compute, units at the same time one above the other.
+
+    Return when the last ends.
+    """
     start_s = earliest_start_s(job, lambda _: Fraction(0))
-    end_s = float(max((start_s[unit.name] + unit.duration_s for unit in job.computes), default=Fraction(1))) or 1.0
+    end_s = (
+        float(
+            max(
+                (start_s[unit.name] + unit.duration_s for unit in job.computes), default=Fraction(1)
+            )
+        )
+        or 1.0
+    )
     for host, row in rows.items():
         lanes: list[list[Bar]] = []
         for unit in sorted(
@@ -118,7 +141,13 @@ def _draw_bars(axis: Axes, job: Job, rows: Mapping[str, int], style: Style) -> f
             )
             for bar in lane if height > 0.3 else ():
                 dark = _SHADES.get(bar.look, 0.2) < 0.3
-                write_in(axis, bar, y + 0.46 * height, end_s / style.width_inches, "white" if dark else INK)
+                write_in(
+                    axis,
+                    bar,
+                    y + 0.46 * height,
+                    end_s / style.width_inches,
+                    "white" if dark else INK,
+                )
     return end_s
 
 
@@ -135,7 +164,13 @@ def _draw_arrows(axis: Axes, shown: Sequence[Arrow], rows: Mapping[str, int]) ->
         colours.append(_colour(arrow.echelonflow))
     many = len(shown) > _MANY
     axis.add_collection(
-        LineCollection(lines, colors=colours, linewidths=0.4 if many else 0.9, alpha=0.6 if many else 0.9, zorder=4)
+        LineCollection(
+            lines,
+            colors=colours,
+            linewidths=0.4 if many else 0.9,
+            alpha=0.6 if many else 0.9,
+            zorder=4,
+        )
     )
     x, y = [line[1][0] for line in lines], [line[1][1] for line in lines]
     axis.scatter(x, y, s=2 if many else 6, c=colours, zorder=5)
@@ -179,11 +214,18 @@ def draw_schedule(schedule: Schedule, title: str, style: Style) -> Figure:
     whole.set(xlim=(0, edges[-1]), ylim=(0, None), xlabel="time (s)", ylabel=f"offered ({unit})")
     whole.set_title(f"load, in steps of {step_us / 1e3:g} ms")
 
-    shown_us = min(_PERIODS_SHOWN * period_us, end_us) if length_us else _beginning_us(schedule, end_us)
+    shown_us = (
+        min(_PERIODS_SHOWN * period_us, end_us) if length_us else _beginning_us(schedule, end_us)
+    )
     flows = [flow for flow in schedule.flows if flow.start_us < shown_us]
     for begin_us in range(0, shown_us if length_us else 0, period_us):
         near.axvspan(
-            begin_us / 1e3, (begin_us + (length_us or 0)) / 1e3, color=PALETTE[1], alpha=0.3, linewidth=0, label="burst"
+            begin_us / 1e3,
+            (begin_us + (length_us or 0)) / 1e3,
+            color=PALETTE[1],
+            alpha=0.3,
+            linewidth=0,
+            label="burst",
         )
     times, sizes = [flow.start_us / 1e3 for flow in flows], [flow.size_bytes for flow in flows]
     near.vlines(times, 1, sizes, color=PALETTE[0], alpha=0.35, linewidth=0.6)

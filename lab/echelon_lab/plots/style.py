@@ -1,7 +1,8 @@
-"""The look of all pictures: widths of a column and of the text, 8 pt, colours that everybody can tell apart.
+"""The look of all pictures: widths of a column and of the text, 8 pt, colours that everybody can
+tell apart.
 
-Lines differ by colour, dashes and markers, bars by colour and hatching, so that pictures stay readable in greyscale.
-Kinds of pictures are found here, drawn, and written in every format.
+Lines differ by colour, dashes and markers, bars by colour and hatching, so that pictures stay
+readable in greyscale. Kinds of pictures are found here, drawn, and written in every format.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ WIDTHS_INCHES = {"column": 3.3, "text": 7.0}
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#777777", "#000000")
 """Okabe and Ito's palette, in an order that keeps neighbours far apart."""
 INK, FAINT = "#222222", "#dddddd"
-DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 1)), (0, (3, 3)))
+DASHES: tuple[Any, ...] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (8, 2)),
+    (0, (1, 1)),
+    (0, (3, 3)),
+)
 MARKERS = "osD^v<>P"
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
 MOST = len(PALETTE)
@@ -85,7 +95,9 @@ class Style:
         layout = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
         text = self.wrapped(title)
         lines = text.count("\n") + 1 if title else 0
-        figure = Figure(figsize=(self.width_inches, height_inches + 0.35 + 0.14 * lines), layout=layout)
+        figure = Figure(
+            figsize=(self.width_inches, height_inches + 0.35 + 0.14 * lines), layout=layout
+        )
         if title:
             figure.suptitle(text, x=0.01, ha="left")
         return figure
@@ -94,23 +106,34 @@ class Style:
         """Return a text in lines of the width of the picture, or of a part of it."""
         return fill(text, int(part * self.width_inches * _CHARACTERS_PER_INCH))
 
-    def panels(self, heights_inches: Sequence[float], title: str = "", **options: Any) -> tuple[Figure, Sequence[Axes]]:
+    def panels(
+        self, heights_inches: Sequence[float], title: str = "", **options: Any
+    ) -> tuple[Figure, Sequence[Axes]]:
         """Make a picture of panels, one below the other, each so high."""
         figure = self.figure(sum(heights_inches), title)
-        axes = figure.subplots(len(heights_inches), 1, squeeze=False, height_ratios=heights_inches, **options)
+        axes = figure.subplots(
+            len(heights_inches), 1, squeeze=False, height_ratios=heights_inches, **options
+        )
         return figure, list(axes[:, 0])
 
     def legend(self, figure: Figure, entries: Mapping[str, Any]) -> None:
         """Put the legend, handles by label, below all panels, in as many columns as find room."""
         width = max(map(len, entries), default=0) + 7
-        columns = min(max(1, int(self.width_inches * _CHARACTERS_PER_INCH * 1.15 / width)), len(entries) or 1)
-        figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=columns)
+        columns = min(
+            max(1, int(self.width_inches * _CHARACTERS_PER_INCH * 1.15 / width)), len(entries) or 1
+        )
+        figure.legend(
+            list(entries.values()), list(entries), loc="outside lower left", ncols=columns
+        )
         rows = -(-len(entries) // columns)
         figure.set_figheight(figure.get_figheight() + _LEGEND_INCHES * (rows - 1))
 
 
 def colour(place: int) -> str:
-    """Return the colour of a place in a picture, which no other place has. Those of the palette come first."""
+    """Return the colour of a place in a picture, which no other place has.
+
+    Those of the palette come first.
+    """
     if place < MOST:
         return PALETTE[place]
     rgb = hls_to_rgb(place * _GOLDEN % 1, 0.3 + 0.12 * (place % 4), 0.55)
@@ -125,7 +148,11 @@ def hatch(place: int) -> str:
 def entries_of(*axes: Axes) -> dict[str, Any]:
     """Return what a legend shows of panels, each label once."""
     found = [axis.get_legend_handles_labels() for axis in axes]
-    return {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+    return {
+        label: handle
+        for handles, labels in found
+        for handle, label in zip(handles, labels, strict=True)
+    }
 
 
 GROUP = "echelon.plots"
@@ -145,12 +172,17 @@ def _registered() -> Mapping[str, EntryPoint]:
 
 
 def kind_names(subject: str = "") -> tuple[str, ...]:
-    """Return the names of the kinds of pictures of a subject, in alphabetical order; "" is a finished run."""
-    return tuple(name for of, _, name in (entry.rpartition(".") for entry in _registered()) if of == subject)
+    """Return the names of the kinds of pictures of a subject, in alphabetical order; "" is a
+    finished run.
+    """
+    return tuple(
+        name for of, _, name in (entry.rpartition(".") for entry in _registered()) if of == subject
+    )
 
 
 def subject_of(results: Path) -> str:
-    """Return the subject whose document, such as `sweep.json`, is in the directory; "": it is a finished run.
+    """Return the subject whose document, such as `sweep.json`, is in the directory; "": it is a
+    finished run.
 
     Raise `DocumentError` if that subject's kinds of pictures are not installed.
     """
@@ -164,10 +196,15 @@ def subject_of(results: Path) -> str:
 
 
 def load_kind(name: str, subject: str = "") -> Any:
-    """Return the module of a kind of picture. Raise `DocumentError` for one that is unknown or cannot be imported."""
+    """Return the module of a kind of picture.
+
+    Raise `DocumentError` for one that is unknown or cannot be imported.
+    """
     kinds = kind_names(subject)
     if subject and name not in kinds:
-        raise DocumentError("--kind", "", f"unknown kind '{name}' of a {subject} (known: {', '.join(kinds)})")
+        raise DocumentError(
+            "--kind", "", f"unknown kind '{name}' of a {subject} (known: {', '.join(kinds)})"
+        )
     _check("--kind", name, kinds)
     entry = _registered()[f"{subject}.{name}" if subject else name]
     try:
@@ -187,9 +224,11 @@ def draw(
     formats: Sequence[str] = ("png",),
     width: str = "column",
 ) -> list[Path]:
-    """Write a kind of picture of `run` into the directory `out`, in each format, and return the files.
+    """Write a kind of picture of `run` into the directory `out`, in each format, and return the
+    files.
 
-    Raise `DocumentError` for an unknown kind, format or width, or if a job has none of the iterations, and `OSError`.
+    Raise `DocumentError` for an unknown kind, format or width, or if a job has none of the
+    iterations, and `OSError`.
     """
     module = load_kind(kind)
     run.message(selection)
@@ -197,9 +236,14 @@ def draw(
 
 
 def write_into(
-    out: Path, name: str, draw_pages: Callable[[Style], Sequence[Figure]], formats: Sequence[str], width: str
+    out: Path,
+    name: str,
+    draw_pages: Callable[[Style], Sequence[Figure]],
+    formats: Sequence[str],
+    width: str,
 ) -> list[Path]:
-    """Write what `draw_pages` returns into the directory `out`, in each format, and return the files.
+    """Write what `draw_pages` returns into the directory `out`, in each format, and return the
+    files.
 
     Raise `DocumentError` for an unknown format or width, and `OSError`.
     """
@@ -210,14 +254,19 @@ def write_into(
     return write(draw_pages, out / name, formats, width)
 
 
-def write_file(draw_pages: Callable[[Style], Sequence[Figure]], file: Path, width: str = "text") -> list[Path]:
+def write_file(
+    draw_pages: Callable[[Style], Sequence[Figure]], file: Path, width: str = "text"
+) -> list[Path]:
     """Write what `draw_pages` returns to `file`, whose suffix is the format, and return the files.
 
     Raise `DocumentError` for an unknown format, and `OSError`.
     """
     suffix = file.suffix[1:]
     if suffix.lower() not in FORMATS:
-        reason = f"the format '{suffix}' is unknown (write for example {file.stem}.png; there is {', '.join(FORMATS)})"
+        reason = (
+            f"the format '{suffix}' is unknown (write for example {file.stem}.png; there is"
+            f" {', '.join(FORMATS)})"
+        )
         raise DocumentError("--out", str(file), reason)
     return write(draw_pages, file.with_suffix(""), (suffix,), width)
 
@@ -242,11 +291,15 @@ def write(
             page = f"-{number}" if len(pages) > 1 else ""
             for word in formats:
                 file = stem.with_name(f"{stem.name}{page}.{word}")
-                figure.savefig(file, format=word.lower(), metadata={**_UNDATED[word.lower()], **metadata})
+                figure.savefig(
+                    file, format=word.lower(), metadata={**_UNDATED[word.lower()], **metadata}
+                )
                 files.append(file)
     return files
 
 
 def _check(option: str, word: str, words: Sequence[str]) -> None:
     if word not in words:
-        raise DocumentError(option, "", f"unknown {option[2:]} '{word}' ({suggestion(word, words)})")
+        raise DocumentError(
+            option, "", f"unknown {option[2:]} '{word}' ({suggestion(word, words)})"
+        )

@@ -14,17 +14,19 @@ _IDLE, _SEVERAL, _UNNUMBERED = ".", "=", "#"
 
 
 def timeline(run: MeasuredRun, width: int = 80) -> str:
-    """Return who computes and who sends in the first iteration under each policy, in lines of at most `width`
-    characters.
+    """Return who computes and who sends in the first iteration under each policy, in lines of at
+    most `width` characters.
 
-    A digit is that of the micro-batch, `#` is work without a number, and `=` several flows at once. Workers that do not
-    fit are left out, which the first line says.
+    A digit is that of the micro-batch, `#` is work without a number, and `=` several flows at once.
+    Workers that do not fit are left out, which the first line says.
     """
     first = Excerpt(1, 1)
     rows = {policy: rows_of(of, first) for policy, of in run.policies.items()}
     workers = list(next(iter(rows.values())))
     shown = workers[: max(1, (_MOST_LINES // len(rows) - 1) // 2)]
-    end_s = max(bar.finish_s for of in rows.values() for worker in shown for bar in _bars(of[worker]))
+    end_s = max(
+        bar.finish_s for of in rows.values() for worker in shown for bar in _bars(of[worker])
+    )
     margin = max(map(len, shown)) + len("   computes ")
     step_s = end_s / (width - margin)
     left_out = f", {len(shown)} of {len(workers)} hosts" if len(shown) < len(workers) else ""
@@ -34,7 +36,9 @@ def timeline(run: MeasuredRun, width: int = 80) -> str:
         for worker in shown:
             for does, lanes in (("computes", of[worker].computes), ("sends", of[worker].flows)):
                 if lanes:
-                    cells = "".join(_cells([bar for lane in lanes for bar in lane], step_s, width - margin))
+                    cells = "".join(
+                        _cells([bar for lane in lanes for bar in lane], step_s, width - margin)
+                    )
                     lines.append(f"  {worker} {does}".ljust(margin) + cells)
     return "\n".join(lines)
 
@@ -48,5 +52,7 @@ def _cells(bars: Sequence[Bar], step_s: float, count: int) -> Iterator[str]:
     """Yield a character for what goes on in the middle of each of `count` steps."""
     for place in range(count):
         middle_s = (place + 0.5) * step_s
-        labels = [bar.label[-1:] or _UNNUMBERED for bar in bars if bar.start_s <= middle_s < bar.finish_s]
+        labels = [
+            bar.label[-1:] or _UNNUMBERED for bar in bars if bar.start_s <= middle_s < bar.finish_s
+        ]
         yield _SEVERAL if len(labels) > 1 else labels[0] if labels else _IDLE

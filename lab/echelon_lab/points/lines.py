@@ -2,8 +2,8 @@
 
     {"identity": {...}, "result": {...}, "wall_s": SECONDS}
 
-A line that was cut off when the machine stopped counts as absent, and so does any other that cannot be read. Of several
-lines with one identity the last counts.
+A line that was cut off when the machine stopped counts as absent, and so does any other that cannot
+be read. Of several lines with one identity the last counts.
 """
 
 from __future__ import annotations

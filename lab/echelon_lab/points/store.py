@@ -1,10 +1,11 @@
-"""The store of measured points: one file for each, so that an interrupted sweep continues where it was.
+"""The store of measured points: one file for each, so that an interrupted sweep continues where it
+was.
 
     DIRECTORY/points/NAME-DIGEST.json    {"identity": {...}, "result": {...}, "wall_s": SECONDS}
 
-The identity holds everything that determines the result, including the version of the program; the digest is of the
-identity. A file that cannot be read, or has another identity, counts as absent. `code_digest` is the version of the
-program, and `run_to_json` makes a result of a run.
+The identity holds everything that determines the result, including the version of the program; the
+digest is of the identity. A file that cannot be read, or has another identity, counts as absent.
+`code_digest` is the version of the program, and `run_to_json` makes a result of a run.
 """
 
 from __future__ import annotations
@@ -58,12 +59,18 @@ _PACKETS = ("controller/machine", "model", "planning", "switches")
 
 @cache
 def code_digest(*others: Path, packets: bool = False) -> str:
-    """Return a digest of the sources that a measurement runs through, with or without packets, and of `others`."""
+    """Return a digest of the sources that a measurement runs through, with or without packets, and
+    of `others`.
+    """
     files = [*(_CORE / name for name in _FLUID), *(_LAB / name for name in _FLUID_LAB)]
     if packets:
         files = [*(_CORE / name for name in _PACKETS), _LAB, program().binary]
         softswitch = find_spec("softswitch")
-        files += [Path(place) for place in softswitch.submodule_search_locations or ()] if softswitch else []
+        files += (
+            [Path(place) for place in softswitch.submodule_search_locations or ()]
+            if softswitch
+            else []
+        )
     digest = hashlib.sha256()
     for path in sorted(_sources([*files, *others])):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -72,7 +79,9 @@ def code_digest(*others: Path, packets: bool = False) -> str:
 
 def _sources(files: Iterable[Path]) -> Iterable[Path]:
     for path in files:
-        yield from (of for of in path.rglob("*.*") if of.suffix in _SOURCES) if path.is_dir() else [path]
+        yield from (
+            (of for of in path.rglob("*.*") if of.suffix in _SOURCES) if path.is_dir() else [path]
+        )
 
 
 _DIGEST_DIGITS = 12
@@ -100,7 +109,11 @@ class Stored:
             identity, result, wall_s = document["identity"], document["result"], document["wall_s"]
         except (ValueError, TypeError, KeyError):
             return None
-        if not isinstance(identity, dict) or not isinstance(result, dict) or not isinstance(wall_s, int | float):
+        if (
+            not isinstance(identity, dict)
+            or not isinstance(result, dict)
+            or not isinstance(wall_s, int | float)
+        ):
             return None
         return cls(identity, result, float(wall_s))
 
@@ -119,7 +132,11 @@ class PointStore:
     def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
         """Return the point, if it has been measured."""
         stored = _read(self.path(name, identity))
-        return stored if stored is not None and canonical(stored.identity) == canonical(identity) else None
+        return (
+            stored
+            if stored is not None and canonical(stored.identity) == canonical(identity)
+            else None
+        )
 
     def put(self, name: str, stored: Stored) -> None:
         """Write a point, whole or not at all. Raise `OSError`."""
@@ -159,7 +176,8 @@ def canonical(identity: Mapping[str, Any]) -> str:
 def run_to_json(run: PolicyRun) -> dict[str, Any]:
     """Return `run` as `json` can write it.
 
-    Floats and integers are JSON numbers, which are read back exactly; a fraction is ``{"/": [A, B]}``.
+    Floats and integers are JSON numbers, which are read back exactly; a fraction is ``{"/": [A,
+    B]}``.
     """
     return cast("dict[str, Any]", _written(asdict(run)))
 
@@ -175,7 +193,10 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
         {name: SwitchStats(**stats) for name, stats in run["switches"].items()},
         run["reordered"],
         run["retransmitted"],
-        {job: {flow: tuple(path) for flow, path in flows.items()} for job, flows in run["paths"].items()},
+        {
+            job: {flow: tuple(path) for flow, path in flows.items()}
+            for job, flows in run["paths"].items()
+        },
         {name: [_outcome(flow) for flow in flows] for name, flows in run["traffic_flows"].items()},
         {
             job: Observed(
@@ -198,13 +219,21 @@ def _written(value: object) -> object:
 
 def _read_back(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return Fraction(*value["/"]) if value.keys() == {"/"} else {name: _read_back(of) for name, of in value.items()}
+        return (
+            Fraction(*value["/"])
+            if value.keys() == {"/"}
+            else {name: _read_back(of) for name, of in value.items()}
+        )
     return [_read_back(of) for of in value] if isinstance(value, list) else value
 
 
 def _iteration(of: Mapping[str, Any]) -> IterationRecord[Number]:
-    flows, computes = ({name: Span(**span) for name, span in of[spans].items()} for spans in ("flows", "computes"))
-    return IterationRecord(of["iteration"], of["start"], of["finish"], flows, computes, of["references"])
+    flows, computes = (
+        {name: Span(**span) for name, span in of[spans].items()} for spans in ("flows", "computes")
+    )
+    return IterationRecord(
+        of["iteration"], of["start"], of["finish"], flows, computes, of["references"]
+    )
 
 
 def _outcome(of: Mapping[str, Any]) -> FlowOutcome:

@@ -47,13 +47,13 @@ class Task:
     identity: Mapping[str, Any]
     """Everything that determines the result, as JSON."""
     measure: Callable[[], Mapping[str, Any]]
-    """The function that makes it, at the top of a module (it goes to another process). It raises `RunError` and the
-    like."""
+    """The function that makes it, at the top of a module (it goes to another process). It raises
+    `RunError` and the like."""
     cost: float = 0.0
     """Expected duration in any unit: the longest begin first, so that none remains for the end."""
     kind: str = ""
-    """Tasks of a kind take times in proportion to their `work`. Of those of the same cost the longest begin first, by
-    what others of their kinds took."""
+    """Tasks of a kind take times in proportion to their `work`. Of those of the same cost the
+    longest begin first, by what others of their kinds took."""
     work: float = 1.0
 
 
@@ -83,8 +83,8 @@ class Cluster(Protocol):
     """The computers that measure."""
 
     def measure(self, tasks: Sequence[Task], keep: Keep) -> None:
-        """Measure `tasks` and call `keep` with each outcome, whatever becomes of single computers. Raise `SweepError`
-        if the cluster cannot be used."""
+        """Measure `tasks` and call `keep` with each outcome, whatever becomes of single computers.
+        Raise `SweepError` if the cluster cannot be used."""
 
 
 def sweep(
@@ -97,9 +97,10 @@ def sweep(
 ) -> dict[str, Stored]:
     """Measure what `store` does not have, and return all results by name.
 
-    `workers` is the number of processes on this computer (0: this process), or a cluster. `progress` is told of a stage
-    that is called `doing`, and of each result as one of its parts. A task that fails does not stop the others. Raise
-    `SweepError` in the end if one did, and `OSError` if nothing can be written.
+    `workers` is the number of processes on this computer (0: this process), or a cluster.
+    `progress` is told of a stage that is called `doing`, and of each result as one of its parts. A
+    task that fails does not stop the others. Raise `SweepError` in the end if one did, and
+    `OSError` if nothing can be written.
     """
     out: dict[str, Stored] = {}
     missing: list[Task] = []
@@ -138,7 +139,9 @@ def sweep(
         workers.measure(missing, keep)
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise SweepError(f"{failures[0]}{more}; measured points are kept, run the same command again to continue")
+        raise SweepError(
+            f"{failures[0]}{more}; measured points are kept, run the same command again to continue"
+        )
     return out
 
 
@@ -164,7 +167,10 @@ class _Times:
 
     @property
     def share(self) -> float:
-        """Return the share of the tasks' time that is over. Kinds of which nothing is known are as the mean."""
+        """Return the share of the tasks' time that is over.
+
+        Kinds of which nothing is known are as the mean.
+        """
         paces = {kind: self._took_s[kind] / done for kind, done in self._done.items() if done}
         if not paces:
             return 0
@@ -184,9 +190,11 @@ class _Times:
         return waiting.pop(longest)
 
 
-def _in_processes(tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep, times: _Times) -> None:
-    """Measure in processes of this computer. Tasks that were under way when a process died are measured again, each in
-    a process of its own, so that only the task at fault fails."""
+def _in_processes(
+    tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep, times: _Times
+) -> None:
+    """Measure in processes of this computer. Tasks that were under way when a process died are
+    measured again, each in a process of its own, so that only the task at fault fails."""
     waiting = list(reversed(tasks))
     while waiting:
         for task in _in_pool(waiting, workers, begin, keep, times):
@@ -197,11 +205,15 @@ def _in_processes(tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep,
                 keep(task, MeasuredTask({}, 0.0, "its process ended unexpectedly (out of memory?)"))
 
 
-def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep, times: _Times) -> list[Task]:
-    """Measure the tasks of `waiting`, in the order of `times`, and remove them from it. If a process dies, stop and
-    return those that were under way."""
+def _in_pool(
+    waiting: list[Task], workers: int, begin: Begin, keep: Keep, times: _Times
+) -> list[Task]:
+    """Measure the tasks of `waiting`, in the order of `times`, and remove them from it. If a
+    process dies, stop and return those that were under way."""
     # gRPC has threads, so processes are not forked.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
+    pool = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent
+    )
     running: dict[Future[MeasuredTask], Task] = {}
     outcomes: list[tuple[Task, MeasuredTask]] = []
     broken = False
@@ -241,8 +253,8 @@ def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep, times:
 def _signals_held_back() -> Iterator[None]:
     """Let SIGINT and SIGTERM take effect at the end, if this is the main thread.
 
-    Whatever is interrupted while it starts a process leaves one that waits for its instructions in vain, and ends with
-    a traceback.
+    Whatever is interrupted while it starts a process leaves one that waits for its instructions in
+    vain, and ends with a traceback.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -261,7 +273,10 @@ def _signals_held_back() -> Iterator[None]:
 
 
 def _depend_on_parent() -> None:
-    """Leave interrupts to the parent. A worker must not outlive it: it would go on measuring, or wait for ever."""
+    """Leave interrupts to the parent.
+
+    A worker must not outlive it: it would go on measuring, or wait for ever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""report.md: what was run, the results, what every job gained or lost, and what the figures leave out."""
+"""report.md: what was run, the results, what every job gained or lost, and what the figures leave
+out.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,16 @@ _SHOWN_PAIRS = 4
 
 
 def write(
-    scenario: Scenario, results: Results, runs: Mapping[str, PolicyRun], pictures: Sequence[str], notes: Sequence[str]
+    scenario: Scenario,
+    results: Results,
+    runs: Mapping[str, PolicyRun],
+    pictures: Sequence[str],
+    notes: Sequence[str],
 ) -> str:
-    """Return the report as Markdown. `pictures` are files next to it; `notes` say what they leave out."""
+    """Return the report as Markdown.
+
+    `pictures` are files next to it; `notes` say what they leave out.
+    """
     by_policy: Mapping[str, Any] = results["results"]
     labels, target = list(runs), results["target"]
     parts = [
@@ -40,12 +49,21 @@ def write(
         "## Pictures",
         *(f"![{name}]({name})" for name in pictures),
         "\n".join(f"- {note}" for note in notes),
-        "" if pictures else "Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`).",
+        (
+            ""
+            if pictures
+            else "Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."
+        ),
     ]
     if scenario.traffic:
         parts += ["## Cross traffic", _cross_traffic(scenario, by_policy, labels)]
     if any(by_policy[label]["switches"] for label in labels):
-        parts += ["## Packets", _packets(scenario, labels, runs), "## Switches", _switches(by_policy, labels)]
+        parts += [
+            "## Packets",
+            _packets(scenario, labels, runs),
+            "## Switches",
+            _switches(by_policy, labels),
+        ]
     parts += ["## How to read this", _reading(scenario, by_policy, runs)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -69,29 +87,58 @@ def _what_ran(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun]) ->
         ("iterations", lasting[scenario.until]),
         ("fabric", f"{fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches"),
         ("transport", f"packets of {transport.packet_bytes} B, window {transport.window_packets}"),
-        ("retransmission", f"after {_number(float(transport.retransmit_after_s))} s without acknowledgement"),
+        (
+            "retransmission",
+            f"after {_number(float(transport.retransmit_after_s))} s without acknowledgement",
+        ),
         ("seed", str(scenario.seed)),
         ("version", f"echelon-p4 {_version()}, Python {platform.python_version()}"),
     ]
     if scenario.control_latency_s:
         rows.append(("control latency", f"{_number(float(scenario.control_latency_s))} s"))
     if scenario.stop_controller_after_iteration is not None:
-        rows.append(("controller", f"stopped after iteration {scenario.stop_controller_after_iteration} of every job"))
+        rows.append(
+            (
+                "controller",
+                f"stopped after iteration {scenario.stop_controller_after_iteration} of every job",
+            )
+        )
     if scenario.profile_error:
-        rows.append(("profile error", f"{float(scenario.profile_error * 100):+.4g} % on what the controller believes"))
+        rows.append(
+            (
+                "profile error",
+                f"{float(scenario.profile_error * 100):+.4g} % on what the controller believes",
+            )
+        )
     rows += [
-        ("delay", f"job {d.job}, worker {d.worker}, iteration {d.iteration}: {_number(float(d.delay_s))} s longer")
+        (
+            "delay",
+            (
+                f"job {d.job}, worker {d.worker}, iteration {d.iteration}:"
+                f" {_number(float(d.delay_s))} s longer"
+            ),
+        )
         for d in scenario.delays
     ]
     rows += [
         (
             "background",
-            f"{b.name}: {b.src} to {b.dst}, {_number(b.rate_bps / 1e6)} Mbit/s, packets of {b.packet_bytes} B",
+            (
+                f"{b.name}: {b.src} to {b.dst}, {_number(b.rate_bps / 1e6)} Mbit/s, packets of"
+                f" {b.packet_bytes} B"
+            ),
         )
         for b in scenario.background
     ]
-    tcp = f"segments of up to {transport.packet_bytes} B, time-out at least {_number(float(transport.min_rto_s))} s"
-    by_bytes = {name: spec.recognition for name, spec in scenario.specs.items() if spec.recognition.by == "bytes"}
+    tcp = (
+        f"segments of up to {transport.packet_bytes} B, time-out at least"
+        f" {_number(float(transport.min_rto_s))} s"
+    )
+    by_bytes = {
+        name: spec.recognition
+        for name, spec in scenario.specs.items()
+        if spec.recognition.by == "bytes"
+    }
     if over_tcp := [name for name, of in by_bytes.items() if of.mtu is None]:
         rows.append(("jobs over TCP", f"{', '.join(over_tcp)}: {tcp}"))
     rows += [
@@ -101,7 +148,9 @@ def _what_ran(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun]) ->
     ]
     observed = {job for run in runs.values() for job in run.observed}
     rows += [
-        ("program", f"{name}: `{shlex.join(words)}`") for name, words in scenario.commands.items() if name in observed
+        ("program", f"{name}: `{shlex.join(words)}`")
+        for name, words in scenario.commands.items()
+        if name in observed
     ]
     rows += [
         (
@@ -118,7 +167,10 @@ def _what_ran(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun]) ->
 
 
 def _policies(
-    scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str], runs: Mapping[str, PolicyRun]
+    scenario: Scenario,
+    by_policy: Mapping[str, Any],
+    labels: Sequence[str],
+    runs: Mapping[str, PolicyRun],
 ) -> str:
     header = (
         "policy",
@@ -136,9 +188,14 @@ def _policies(
         jobs, switches = by_policy[label]["jobs"], by_policy[label]["switches"]
         slowdowns = [job["mean_slowdown"] for job in jobs.values()]
         tardiness = [
-            value for job in jobs.values() for of in job["echelonflows"].values() for value in of["tardiness_s"]
+            value
+            for job in jobs.values()
+            for of in job["echelonflows"].values()
+            for value in of["tardiness_s"]
         ]
-        finishes = [job["compute_finish_s"] for job in jobs.values() if job["compute_finish_s"] is not None]
+        finishes = [
+            job["compute_finish_s"] for job in jobs.values() if job["compute_finish_s"] is not None
+        ]
         rows.append(
             (
                 label,
@@ -148,15 +205,23 @@ def _policies(
                 _measured(max(slowdowns)),
                 _mean(tardiness),
                 _measured(max(tardiness)) if tardiness else _NONE,
-                str(sum(stats["packets_dropped"] for stats in switches.values())) if switches else _NONE,
+                (
+                    str(sum(stats["packets_dropped"] for stats in switches.values()))
+                    if switches
+                    else _NONE
+                ),
                 str(sum(runs[label].reordered.values())) if switches else _NONE,
             )
         )
-    of_jobs = "" if len(scenario.jobs) == 1 else "Times are means over the jobs, each job counting once. "
+    of_jobs = (
+        "" if len(scenario.jobs) == 1 else "Times are means over the jobs, each job counting once. "
+    )
     return (
-        _table(header, rows) + f"\n\n{of_jobs}Slowdown is a job's mean iteration time divided by the least that it can "
-        "take alone on its hosts, whatever the policy and the paths (fluid model). Tardiness is that of EchelonFlows, "
-        "over all iterations; it is negative when every flow came before its ideal finish time."
+        _table(header, rows)
+        + f"\n\n{of_jobs}Slowdown is a job's mean iteration time divided by the least that it can"
+        " take alone on its hosts, whatever the policy and the paths (fluid model). Tardiness is"
+        " that of EchelonFlows, over all iterations; it is negative when every flow came before"
+        " its ideal finish time."
     )
 
 
@@ -169,7 +234,11 @@ def _jobs(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str
     changes: dict[str, list[tuple[str, float]]] = {label: [] for label in others}
     for job in scenario.jobs:
         before = _mean_iteration_s(by_policy[first]["jobs"][job.name])
-        row = [job.name, _measured(by_policy[first]["jobs"][job.name]["alone_iteration_s"]), _measured(before)]
+        row = [
+            job.name,
+            _measured(by_policy[first]["jobs"][job.name]["alone_iteration_s"]),
+            _measured(before),
+        ]
         for label in others:
             after = _mean_iteration_s(by_policy[label]["jobs"][job.name])
             changes[label].append((job.name, change_percent(before, after)))
@@ -177,7 +246,11 @@ def _jobs(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str
         rows.append(row)
     sentences = [_verdict(label, first, changes[label]) for label in others]
     return "\n".join(
-        [_table(header, rows), "\nMean time of an iteration.\n", *(f"- {text}" for text in sentences)]
+        [
+            _table(header, rows),
+            "\nMean time of an iteration.\n",
+            *(f"- {text}" for text in sentences),
+        ]
     ).rstrip()
 
 
@@ -218,13 +291,19 @@ def _tardiness(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequenc
 
 def _packets(scenario: Scenario, labels: Sequence[str], runs: Mapping[str, PolicyRun]) -> str:
     rows = [
-        (label, job.name, str(runs[label].reordered.get(job.name, 0)), str(runs[label].retransmitted.get(job.name, 0)))
+        (
+            label,
+            job.name,
+            str(runs[label].reordered.get(job.name, 0)),
+            str(runs[label].retransmitted.get(job.name, 0)),
+        )
         for label in labels
         for job in scenario.jobs
     ]
     return (
         _table(("policy", "job", "reordered", "retransmitted"), rows)
-        + "\n\nReordered: arrived after a packet of the same flow that was sent later, retransmissions apart."
+        + "\n\nReordered: arrived after a packet of the same flow that was sent later,"
+        " retransmissions apart."
     )
 
 
@@ -274,9 +353,9 @@ def _cross_traffic(scenario: Scenario, by_policy: Mapping[str, Any], labels: Seq
             )
     return (
         _table(header, rows)
-        + f"\n\nAll policies are compared over the same time: {_window(by_policy)}. Loads are of payload. Completion "
-        "times are those of flows that finished in it, from their scheduled start to their last byte's arrival; they "
-        "say little if many are unfinished."
+        + f"\n\nAll policies are compared over the same time: {_window(by_policy)}. Loads are of"
+        " payload. Completion times are those of flows that finished in it, from their scheduled"
+        " start to their last byte's arrival; they say little if many are unfinished."
     )
 
 
@@ -299,36 +378,46 @@ def _switches(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
     return _table(("policy", "switch", *(column.replace("_", " ") for column in columns)), rows)
 
 
-def _reading(scenario: Scenario, by_policy: Mapping[str, Any], runs: Mapping[str, PolicyRun]) -> str:
+def _reading(
+    scenario: Scenario, by_policy: Mapping[str, Any], runs: Mapping[str, PolicyRun]
+) -> str:
     labels = list(runs)
     points = [
-        "One run of each policy, the same each time it is repeated. Other start times or fabrics may differ.",
-        "Every finished iteration counts, the first ones included, in which jobs have not yet found their rhythm.",
+        (
+            "One run of each policy, the same each time it is repeated. Other start times or"
+            " fabrics may differ."
+        ),
+        (
+            "Every finished iteration counts, the first ones included, in which jobs have not yet"
+            " found their rhythm."
+        ),
     ]
     if scenario.until == "all-done":
         counts = "; ".join(
-            f"{label} {', '.join(str(len(job['iteration_times_s'])) for job in _in_order(scenario, by_policy[label]))}"
+            f"{label}"
+            f" {', '.join(str(len(job['iteration_times_s'])) for job in _in_order(scenario, by_policy[label]))}"
             for label in labels
         )
         points.append(
-            "Faster jobs go on until the slowest is done, so a job may do more iterations under one policy than under "
-            f"another. Iterations by job: {counts}."
+            "Faster jobs go on until the slowest is done, so a job may do more iterations under"
+            f" one policy than under another. Iterations by job: {counts}."
         )
     if any(spec.recognition.by == "bytes" for spec in scenario.specs.values()):
         points.append(
-            "Sizes of jobs over TCP and RoCE are payload: what they need alone is computed without headers, so that "
-            "their slowdown has the headers in it."
+            "Sizes of jobs over TCP and RoCE are payload: what they need alone is computed without"
+            " headers, so that their slowdown has the headers in it."
         )
     if any(run.observed for run in runs.values()):
         points.append(
-            "The workers of some jobs are programs. Their iterations were measured in their ranks. The time that they "
-            "take alone is computed from their descriptions."
+            "The workers of some jobs are programs. Their iterations were measured in their ranks."
+            " The time that they take alone is computed from their descriptions."
         )
     if not any(by_policy[label]["switches"] for label in labels):
         points.append(
-            "This target has no packets, switches or controller: it executes each plan as the queues of switches "
-            "would. Rates change at once, and link delays are left out. A policy marked 'ideal' has the rates that it "
-            "would give if switches had a queue for each flow; the difference is what levels and queues cost."
+            "This target has no packets, switches or controller: it executes each plan as the"
+            " queues of switches would. Rates change at once, and link delays are left out. A"
+            " policy marked 'ideal' has the rates that it would give if switches had a queue for"
+            " each flow; the difference is what levels and queues cost."
         )
     return "\n".join(f"- {point}" for point in points)
 
@@ -351,7 +440,9 @@ def _number(value: float) -> str:
 
 
 def _measured(value: float) -> str:
-    """Return four significant digits, zeros at the end included, but all digits before the point."""
+    """Return four significant digits, zeros at the end included, but all digits before the
+    point.
+    """
     if value == 0:
         return "0"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.4g}"

@@ -19,15 +19,16 @@
                                      time that they are about: "from_s", "to_s"
 ```
 
-Of a job whose workers are programs, flows are the operations that its ranks have observed, as each saw them; they have
-no ideal finish times, and the job has no EchelonFlows here. Its compute units are the times in which a rank did not
-wait.
+Of a job whose workers are programs, flows are the operations that its ranks have observed, as each
+saw them; they have no ideal finish times, and the job has no EchelonFlows here. Its compute units
+are the times in which a rank did not wait.
 
-Times of flows count from the beginning of the run. The ideal finish time is the reference time of the EchelonFlow (the
-actual start of its head flow in that iteration) plus the job's true offset, whatever the controller believes; a flow in
-no EchelonFlow has neither ideal finish time nor tardiness (null), and a step of no single micro-batch has null there. A
-target without packets has no switches. Cross traffic is compared over the same time under all policies: from time 0 to
-the end of the shortest run.
+Times of flows count from the beginning of the run. The ideal finish time is the reference time of
+the EchelonFlow (the actual start of its head flow in that iteration) plus the job's true offset,
+whatever the controller believes; a flow in no EchelonFlow has neither ideal finish time nor
+tardiness (null), and a step of no single micro-batch has null there. A target without packets has
+no switches. Cross traffic is compared over the same time under all policies: from time 0 to the end
+of the shortest run.
 """
 
 from __future__ import annotations
@@ -87,35 +88,47 @@ class ChosenPlan:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun:
-    """The measurements of a target under one policy; times in seconds from the beginning of the run."""
+    """The measurements of a target under one policy; times in seconds from the beginning of the
+    run.
+    """
 
     records: Mapping[str, JobRecord[Number]]
     """Job records by job."""
     switches: Mapping[str, SwitchStats] = field(default_factory=dict)
     """Switches by name; none where there are no packets."""
     reordered: Mapping[str, int] = field(default_factory=dict)
-    """Packets by job that arrived after a packet of the same flow sent later. An absent job had none."""
+    """Packets by job that arrived after a packet of the same flow sent later.
+
+    An absent job had none.
+    """
     retransmitted: Mapping[str, int] = field(default_factory=dict)
     """Packets sent again, by job. An absent job had none."""
     paths: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Nodes of each flow's path by job and flow. Empty: they are not known."""
     traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)
-    """Cross traffic flow by flow, by source, in order of their starts. Flows that had not started when the run ended
-    are missing."""
+    """Cross traffic flow by flow, by source, in order of their starts. Flows that had not started
+    when the run ended are missing."""
     observed: Mapping[str, Observed] = field(default_factory=dict)
-    """What ranks have told, of jobs whose workers are programs. Their records have no flows and compute units."""
+    """What ranks have told, of jobs whose workers are programs.
+
+    Their records have no flows and compute units.
+    """
     plans: Sequence[ChosenPlan] = ()
     """What a policy that simulates plans has chosen; on real hosts, before jobs began."""
 
 
 def assemble(
-    scenario: Scenario, target: str, runs: Mapping[str, PolicyRun], alone_s: Mapping[str, Fraction] | None = None
+    scenario: Scenario,
+    target: str,
+    runs: Mapping[str, PolicyRun],
+    alone_s: Mapping[str, Fraction] | None = None,
 ) -> Results:
     """Return the document for runs by policy label.
 
     `alone_s` is what an iteration of each job takes at least; it is computed if not given.
 
-    Raises `RunError` for a job that has finished no iteration, `PlanError` if a job cannot run even alone.
+    Raises `RunError` for a job that has finished no iteration, `PlanError` if a job cannot run even
+    alone.
     """
     if alone_s is None:
         alone_s = alone_iterations_s(scenario)
@@ -130,7 +143,8 @@ def assemble(
             "jobs": jobs[label],
             "switches": {name: asdict(stats) for name, stats in run.switches.items()},
             "plans": [
-                {"jobs": list(of.jobs), "plan": of.plan, "slowdowns": _rounded_fields(of.slowdowns)} for of in run.plans
+                {"jobs": list(of.jobs), "plan": of.plan, "slowdowns": _rounded_fields(of.slowdowns)}
+                for of in run.plans
             ],
             "traffic": {
                 name: _rounded_fields({**asdict(summary), "from_s": 0.0, "to_s": end_s})
@@ -143,11 +157,15 @@ def assemble(
 
 
 def common_end_s(scenario: Scenario, runs: Iterable[PolicyRun]) -> float:
-    """Return the time until which all runs lasted, in seconds from the beginning of each. A run lasts until each of its
-    jobs has finished the iterations that were asked for."""
+    """Return the time until which all runs lasted, in seconds from the beginning of each. A run
+    lasts until each of its jobs has finished the iterations that were asked for."""
     return min(
         max(
-            (float(of.finished[: scenario.iterations][-1].finish or 0) for of in run.records.values() if of.finished),
+            (
+                float(of.finished[: scenario.iterations][-1].finish or 0)
+                for of in run.records.values()
+                if of.finished
+            ),
             default=0.0,
         )
         for run in runs
@@ -155,22 +173,27 @@ def common_end_s(scenario: Scenario, runs: Iterable[PolicyRun]) -> float:
 
 
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
-    """Return how many seconds an iteration of each job takes at least, under any policy and on any paths, by job
-    (`echelon.planning.fluid.least`). Raises `PlanError`."""
+    """Return how many seconds an iteration of each job takes at least, under any policy and on any
+    paths, by job (`echelon.planning.fluid.least`). Raises `PlanError`."""
     from echelon.planning.fluid.least import least_iterations_s
 
     return least_iterations_s(scenario.jobs, scenario.fabric)
 
 
 def to_text(results: Results) -> str:
-    """Return the document as it is written to results.json: policies and jobs in order, the same text each time."""
+    """Return the document as it is written to results.json: policies and jobs in order, the same
+    text each time.
+    """
     return json.dumps(results, indent=2, allow_nan=False) + "\n"
 
 
 def summary(results: Results) -> Results:
     """Return the document without single flows and compute units."""
     policies = {
-        label: {**of, "jobs": {job: _without_spans(measured) for job, measured in of["jobs"].items()}}
+        label: {
+            **of,
+            "jobs": {job: _without_spans(measured) for job, measured in of["jobs"].items()},
+        }
         for label, of in results["results"].items()
     }
     return {**results, "results": policies}
@@ -186,19 +209,26 @@ def rounded(value: Number) -> float:
 
 
 def _rounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: round(value, DIGITS) + 0.0 if isinstance(value, float) else value for name, value in fields.items()}
+    return {
+        name: round(value, DIGITS) + 0.0 if isinstance(value, float) else value
+        for name, value in fields.items()
+    }
 
 
 def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, object]:
     finished = run.records[job.name].finished
     if not finished:
         raise RunError(f"policy {label}: job {job.name} has finished no iteration")
-    times_s = [iteration.finish - iteration.start for iteration in finished if iteration.finish is not None]
+    times_s = [
+        iteration.finish - iteration.start for iteration in finished if iteration.finish is not None
+    ]
     observed = run.observed.get(job.name)
     if observed is None:
         steps: dict[str, object] = {
             "echelonflows": {
-                h.name: {"tardiness_s": [rounded(tardiness_s(h, iteration)) for iteration in finished]}
+                h.name: {
+                    "tardiness_s": [rounded(tardiness_s(h, iteration)) for iteration in finished]
+                }
                 for h in job.echelonflows
             },
             "flows": [flow for iteration in finished for flow in _flows(job, iteration)],
@@ -220,12 +250,24 @@ def _observed(of: Observed, iterations: Collection[int]) -> dict[str, object]:
     return {
         "echelonflows": {},
         "flows": [
-            _flow_row(one.name, one.iteration, None, one.src, one.dst, one.size_bytes, one.start, one.finish, None)
+            _flow_row(
+                one.name,
+                one.iteration,
+                None,
+                one.src,
+                one.dst,
+                one.size_bytes,
+                one.start,
+                one.finish,
+                None,
+            )
             for one in of.operations
             if one.iteration in iterations
         ],
         "computes": [
-            _compute_row(one.name, one.iteration, one.worker, "compute", None, one.start, one.finish)
+            _compute_row(
+                one.name, one.iteration, one.worker, "compute", None, one.start, one.finish
+            )
             for one in of.computing
             if one.iteration in iterations
         ],
@@ -258,7 +300,13 @@ def _flow_row(
 
 
 def _compute_row(
-    name: str, iteration: int, worker: str, kind: str, micro_batch: int | None, start: Number, finish: Number
+    name: str,
+    iteration: int,
+    worker: str,
+    kind: str,
+    micro_batch: int | None,
+    start: Number,
+    finish: Number,
 ) -> dict[str, object]:
     return {
         "name": name,
@@ -278,7 +326,15 @@ def _compute_finish_s(iteration: IterationRecord[Number]) -> float | None:
 
 def _computes(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, object]]:
     return [
-        _compute_row(unit.name, iteration.iteration, unit.worker, unit.kind, unit.micro_batch, span.start, span.finish)
+        _compute_row(
+            unit.name,
+            iteration.iteration,
+            unit.worker,
+            unit.kind,
+            unit.micro_batch,
+            span.start,
+            span.finish,
+        )
         for unit in job.computes
         if (span := iteration.computes.get(unit.name)) is not None and span.finish is not None
     ]
@@ -296,7 +352,9 @@ def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, objec
         assert span.finish is not None  # of a finished iteration
         number, ideal = iteration.iteration, ideal_s.get(flow.name)
         ends = flow.src, flow.dst, flow.size_bytes
-        out.append(_flow_row(flow.name, number, flow.micro_batch, *ends, span.start, span.finish, ideal))
+        out.append(
+            _flow_row(flow.name, number, flow.micro_batch, *ends, span.start, span.finish, ideal)
+        )
     return out
 
 
@@ -307,18 +365,22 @@ FlowsOfSources: TypeAlias = Mapping[str, Sequence[FlowOutcome]]
 def compared(
     scenario: Scenario, flows: Mapping[str, FlowsOfSources], end_s: float
 ) -> Mapping[str, Mapping[str, TrafficSummary]]:
-    """Return summaries by policy and source of what policies' runs have sent, from time 0 to `end_s`, by which none of
-    the runs was over: a flow that ended later is unfinished.
+    """Return summaries by policy and source of what policies' runs have sent, from time 0 to
+    `end_s`, by which none of the runs was over: a flow that ended later is unfinished.
 
     Slowdowns are relative to the slowest path between the source's hosts.
 
-    A run lasts until its slowest job is done, so runs under different policies take different times. Over its own time
-    each would be offered other flows, and where flows pile up, those of a longer run would take longer.
+    A run lasts until its slowest job is done, so runs under different policies take different
+    times. Over its own time each would be offered other flows, and where flows pile up, those of a
+    longer run would take longer.
     """
-    capacity_bps = {source.name: narrowest_bps(scenario.fabric, source.pairs) for source in scenario.traffic}
+    capacity_bps = {
+        source.name: narrowest_bps(scenario.fabric, source.pairs) for source in scenario.traffic
+    }
     return {
         label: {
-            name: summary_of(until(sent, end_s), 0.0, end_s, capacity_bps[name]) for name, sent in by_source.items()
+            name: summary_of(until(sent, end_s), 0.0, end_s, capacity_bps[name])
+            for name, sent in by_source.items()
         }
         for label, by_source in flows.items()
     }
@@ -326,10 +388,15 @@ def compared(
 
 @dataclass(frozen=True, slots=True)
 class ObservedOperation:
-    """An operation of `torch.distributed` as the rank of one worker saw it. Times are seconds of the run."""
+    """An operation of `torch.distributed` as the rank of one worker saw it.
+
+    Times are seconds of the run.
+    """
 
     name: str
-    """The kind of the operation, its number in the iteration and the worker, such as `all-reduce-2-h1`."""
+    """The kind of the operation, its number in the iteration and the worker, such as
+    `all-reduce-2-h1`.
+    """
     iteration: int
     """Counted from 1."""
     src: str
@@ -373,7 +440,9 @@ def network_document(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> dict[
     return {
         "hosts": list(fabric.hosts),
         "switches": list(fabric.switches),
-        "links": [{"a": one.a.node, "b": one.b.node, "rate_bps": one.rate_bps} for one in fabric.cables],
+        "links": [
+            {"a": one.a.node, "b": one.b.node, "rate_bps": one.rate_bps} for one in fabric.cables
+        ],
         "paths": {policy: run.paths for policy, run in runs.items() if run.paths},
     }
 

@@ -1,4 +1,6 @@
-"""Scaled scenarios: rates and sizes multiplied by one factor, so that packets are fewer and load ratios stay."""
+"""Scaled scenarios: rates and sizes multiplied by one factor, so that packets are fewer and load
+ratios stay.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,9 @@ class Scaled:
         packet_bytes = self.scenario.transport.packet_bytes
         slowest_bps = min(cable.rate_bps for cable in self.scenario.fabric.cables)
         text = (
-            f"scale {self.factor}: rates of links, loads, and sizes of flows are multiplied by {self.factor}. Times, "
-            f"packet lengths, windows and queues are not: a packet of {packet_bytes} B takes "
-            f"{packet_bytes * 8 / slowest_bps:.3g} s on the slowest link."
+            f"scale {self.factor}: rates of links, loads, and sizes of flows are multiplied by"
+            f" {self.factor}. Times, packet lengths, windows and queues are not: a packet of"
+            f" {packet_bytes} B takes {packet_bytes * 8 / slowest_bps:.3g} s on the slowest link."
         )
         if self.rounded:
             text += f" {self.rounded} of {flows} flows are rounded to whole bytes."
@@ -47,14 +49,21 @@ class Scaled:
 def scaled(scenario: Scenario, factor: Fraction) -> Scaled:
     """Return `scenario` with all rates and sizes times `factor`.
 
-    Flows take as long as before on a fluid network. Sizes are rounded to whole bytes and rates to whole bits per
-    second. Raises `DocumentError` for a factor out of range, or one that leaves a link or a load no rate.
+    Flows take as long as before on a fluid network. Sizes are rounded to whole bytes and rates to
+    whole bits per second. Raises `DocumentError` for a factor out of range, or one that leaves a
+    link or a load no rate.
     """
     if not SMALLEST <= factor <= 1:
-        raise DocumentError("--scale", "", f"{factor} is not between 1/1000000 and 1 (give a fraction, such as 1/1000)")
+        raise DocumentError(
+            "--scale",
+            "",
+            f"{factor} is not between 1/1000000 and 1 (give a fraction, such as 1/1000)",
+        )
     fabric, transport = scenario.fabric, scenario.transport
     cables = tuple(
-        replace(cable, rate_bps=_rate(cable.rate_bps, factor, f"the link {cable.a.node}-{cable.b.node}"))
+        replace(
+            cable, rate_bps=_rate(cable.rate_bps, factor, f"the link {cable.a.node}-{cable.b.node}")
+        )
         for cable in fabric.cables
     )
     host_rate_bps = transport.host_rate_bps
@@ -66,7 +75,9 @@ def scaled(scenario: Scenario, factor: Fraction) -> Scaled:
         jobs=tuple(_job(job, factor) for job in scenario.jobs),
         transport=replace(transport, host_rate_bps=host_rate_bps),
         background=tuple(
-            replace(traffic, rate_bps=_rate(traffic.rate_bps, factor, f"background '{traffic.name}'"))
+            replace(
+                traffic, rate_bps=_rate(traffic.rate_bps, factor, f"background '{traffic.name}'")
+            )
             for traffic in scenario.background
         ),
         traffic=tuple(_traffic(source, factor) for source in scenario.traffic),
@@ -84,7 +95,9 @@ def scaled(scenario: Scenario, factor: Fraction) -> Scaled:
 def _rate(rate_bps: int, factor: Fraction, what: str) -> int:
     rate = round(rate_bps * factor)
     if not rate:
-        raise DocumentError("--scale", "", f"{factor} leaves {what} no rate (give a larger fraction)")
+        raise DocumentError(
+            "--scale", "", f"{factor} leaves {what} no rate (give a larger fraction)"
+        )
     return rate
 
 
@@ -93,7 +106,10 @@ def _size(size_bytes: int, factor: Fraction) -> int:
 
 
 def _job(job: Job, factor: Fraction) -> Job:
-    return replace(job, flows=tuple(replace(flow, size_bytes=_size(flow.size_bytes, factor)) for flow in job.flows))
+    return replace(
+        job,
+        flows=tuple(replace(flow, size_bytes=_size(flow.size_bytes, factor)) for flow in job.flows),
+    )
 
 
 def _traffic(source: TrafficSource, factor: Fraction) -> TrafficSource:
@@ -104,12 +120,16 @@ def _traffic(source: TrafficSource, factor: Fraction) -> TrafficSource:
     load_bps = _rate(flows.load_bps, factor, what)
     try:
         if isinstance(flows, Consistent | Burst):
-            return replace(source, flows=replace(flows, load_bps=load_bps, sizes=flows.sizes.scaled(factor)))
+            return replace(
+                source, flows=replace(flows, load_bps=load_bps, sizes=flows.sizes.scaled(factor))
+            )
         if isinstance(flows, Long):
             return replace(source, flows=replace(flows, load_bps=load_bps))
     except ValueError as error:
         raise DocumentError("--scale", "", f"{what}: {error}") from None
-    raise DocumentError("--scale", "", f"{what}: model '{flows.name}' cannot be scaled (run it unscaled)")
+    raise DocumentError(
+        "--scale", "", f"{what}: model '{flows.name}' cannot be scaled (run it unscaled)"
+    )
 
 
 def _scheduled(flow: ScheduledFlow, factor: Fraction, what: str) -> ScheduledFlow:

@@ -48,9 +48,9 @@ commands:                         # jobs whose workers are programs on real host
   b: torchrun train.py --width 512
 ```
 
-Jobs that switches recognise by bytes (`recognition` in their files) send over TCP, or over RoCE if that is their
-protocol. Virtual targets know no processors, so `compute` has no effect there, and a job with a command is emulated as
-its file describes it.
+Jobs that switches recognise by bytes (`recognition` in their files) send over TCP, or over RoCE if
+that is their protocol. Virtual targets know no processors, so `compute` has no effect there, and a
+job with a command is emulated as its file describes it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ from echelon_lab.traffic.sizes import builtin_sizes, load_sizes
 
 Compute = Literal["timed", "cpu"]
 Congestion = Literal["newreno", "mltcp"]
-"""The congestion control of our TCP; `mltcp` is NewReno with the additive increase of MLTCP (HotNets '24)."""
+"""The congestion control of our TCP; `mltcp` is NewReno with the additive increase of MLTCP
+(HotNets '24).
+"""
 
 MIN_PACKET_BYTES = 128
 """Shortest packet: room for Ethernet, IPv4, UDP and what the senders add."""
@@ -150,13 +152,13 @@ class Transport:
     host_rate_bps: int | None = None
     """Maximum rate of a sender; None for the rate of its link."""
     min_rto_s: Fraction = Fraction(1, 5)
-    """TCP's minimum retransmission time-out. The default is Linux's, whatever the links' rates: it stays where links
-    are scaled down and time is not. RFC 6298 says 1 s."""
+    """TCP's minimum retransmission time-out. The default is Linux's, whatever the links' rates: it
+    stays where links are scaled down and time is not. RFC 6298 says 1 s."""
     receive_window_bytes: int = 1_000_000
     """Maximum of TCP's bytes in flight on a connection."""
     initial_window_packets: int | None = None
-    """Packets that a flow begins with, over the shim's transport; None: as many as its path in the plan holds. Above
-    `window_packets` it has no effect."""
+    """Packets that a flow begins with, over the shim's transport; None: as many as its path in the
+    plan holds. Above `window_packets` it has no effect."""
     ecn: bool = False
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
     congestion: Congestion = "newreno"
@@ -167,7 +169,9 @@ class Transport:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A straggler: the first compute unit of `worker` in `iteration` (from 1) of `job` takes `delay_s` longer."""
+    """A straggler: the first compute unit of `worker` in `iteration` (from 1) of `job` takes
+    `delay_s` longer.
+    """
 
     job: str
     worker: str
@@ -215,15 +219,23 @@ class Scenario:
     ecn_threshold_packets: int | None = None
     """Packets in its own queue from which a packet is marked; None for the target's own number."""
     specs: Mapping[str, JobSpec] = field(default_factory=dict)
-    """Specifications that jobs were built from, by job. A job without one is recognised by its shim."""
+    """Specifications that jobs were built from, by job.
+
+    A job without one is recognised by its shim.
+    """
     misjudged: tuple[Job, ...] | None = None
     """The jobs as the controller sees them; None: as `profile_error` says."""
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The words of the command that each worker of a job runs, by job. The workers of other jobs are emulated."""
+    """The words of the command that each worker of a job runs, by job.
+
+    The workers of other jobs are emulated.
+    """
 
     @property
     def described(self) -> Scenario:
-        """Return the scenario with all jobs emulated: those of programs as their files describe them, by shim."""
+        """Return the scenario with all jobs emulated: those of programs as their files describe
+        them, by shim.
+        """
         shim = {"recognition": RecognitionSpec()}
         programs = [job for job, spec in self.specs.items() if spec.recognition.by == "agent"]
         described = {job: self.specs[job].model_copy(update=shim) for job in programs}
@@ -231,8 +243,8 @@ class Scenario:
 
     @property
     def identities(self) -> dict[FlowKey, Identity]:
-        """Return how switches recognise each flow, as the jobs' files say. Raise `LoweringError` for more than a shim
-        can number."""
+        """Return how switches recognise each flow, as the jobs' files say. Raise `LoweringError`
+        for more than a shim can number."""
         out: dict[FlowKey, Identity] = dict(number_shims(self.jobs))
         for number, job in enumerate(self.jobs, start=1):
             spec = self.specs.get(job.name)
@@ -243,7 +255,9 @@ class Scenario:
 
     @property
     def believed_jobs(self) -> tuple[Job, ...]:
-        """The jobs as the controller sees them: compute times and arrangements are wrong by `profile_error`."""
+        """The jobs as the controller sees them: compute times and arrangements are wrong by
+        `profile_error`.
+        """
         if self.misjudged is not None:
             return self.misjudged
         return tuple(with_profile_error(job, self.profile_error) for job in self.jobs)
@@ -253,13 +267,16 @@ def _packet(value: object) -> int:
     size = size_bytes(value)
     if not MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
         raise QuantityError(
-            f"{shown(value)} is not the size of a packet (use {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES} B)",
+            f"{shown(value)} is not the size of a packet (use {MIN_PACKET_BYTES} to"
+            f" {MAX_PACKET_BYTES} B)",
             code="out-of-range",
         )
     return size
 
 
-Packet = Annotated[int, PlainValidator(_packet), WithJsonSchema({"type": "string", "examples": ["1250 B"]})]
+Packet = Annotated[
+    int, PlainValidator(_packet), WithJsonSchema({"type": "string", "examples": ["1250 B"]})
+]
 """Length of a packet on the wire, in bytes."""
 
 
@@ -267,7 +284,8 @@ def _window(value: object) -> int:
     size = size_bytes(value)
     if not 2 * MAX_PACKET_BYTES <= size < 1 << 30:
         raise QuantityError(
-            f"{shown(value)} is not a TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)", code="out-of-range"
+            f"{shown(value)} is not a TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)",
+            code="out-of-range",
         )
     return size
 
@@ -276,7 +294,8 @@ def _message(value: object) -> int:
     size = size_bytes(value)
     if not size or size % MTUS[-1] or size >= 1 << 31:
         raise QuantityError(
-            f"{shown(value)} is not the size of a message (use a multiple of {MTUS[-1]} B below 2 GiB)",
+            f"{shown(value)} is not the size of a message (use a multiple of {MTUS[-1]} B below 2"
+            " GiB)",
             code="out-of-range",
         )
     return size
@@ -290,16 +309,22 @@ class TransportSpec(Section):
     packet: Packet = 1250
     """The length of a packet on the wire."""
     window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
-    """The most packets of a flow, or of a queue pair, that are not yet acknowledged; not for TCP."""
+    """The most packets of a flow, or of a queue pair, that are not yet acknowledged; not for
+    TCP.
+    """
     initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
-    """The number of packets with which a flow begins; not for TCP. Default: as many as its path in the plan holds."""
+    """The number of packets with which a flow begins; not for TCP. Default: as many as its path in
+    the plan holds.
+    """
     retransmit_after: PositiveDuration = Fraction(2)
     """The time without acknowledgement after which a packet is sent again; not for TCP."""
     host_rate: Rate | None = None
     """The rate at which a host sends at most. Default: that of its link."""
     min_rto: PositiveDuration = Fraction(1, 5)
     """The shortest retransmission time-out of TCP."""
-    receive_window: Annotated[int, PlainValidator(_window), WithJsonSchema({"type": "string"})] = 1_000_000
+    receive_window: Annotated[int, PlainValidator(_window), WithJsonSchema({"type": "string"})] = (
+        1_000_000
+    )
     """The receive window of TCP."""
     ecn: bool = False
     """TCP connections of jobs negotiate ECN."""
@@ -332,7 +357,8 @@ def _policy(value: object) -> PolicyChoice:
         return PolicyChoice.read(value)
     if not isinstance(value, Mapping):
         raise problem(
-            f"{shown(value)} is not a policy (write its name, or {{policy: name, parameter: value}})",
+            f"{shown(value)} is not a policy (write its name, or {{policy: name, parameter:"
+            " value})",
             code="not-allowed",
         )
     if not isinstance(value.get("policy"), str):
@@ -341,25 +367,33 @@ def _policy(value: object) -> PolicyChoice:
     for key, setting in parameters.items():
         if not isinstance(setting, str | int | float):
             raise problem(f"{shown(setting)} is not a value (write text or a number)", key)
-    return PolicyChoice(value["policy"], tuple(sorted((key, str(setting)) for key, setting in parameters.items())))
+    return PolicyChoice(
+        value["policy"], tuple(sorted((key, str(setting)) for key, setting in parameters.items()))
+    )
 
 
 def _command(value: object) -> tuple[str, ...]:
     if isinstance(value, tuple):
         return value
     if not isinstance(value, str):
-        raise problem(f"{shown(value)} is not a command (write it as in a terminal: torchrun train.py)")
+        raise problem(
+            f"{shown(value)} is not a command (write it as in a terminal: torchrun train.py)"
+        )
     try:
         words = tuple(shlex.split(value))
     except ValueError as error:
-        raise problem(f"{shown(value)} is not a command: {str(error).lower()} (close what is quoted)") from None
+        raise problem(
+            f"{shown(value)} is not a command: {str(error).lower()} (close what is quoted)"
+        ) from None
     if not words:
         raise problem("is empty (write a command, e.g. torchrun train.py)")
     return words
 
 
 Command = Annotated[
-    tuple[str, ...], PlainValidator(_command), WithJsonSchema({"type": "string", "examples": ["torchrun train.py"]})
+    tuple[str, ...],
+    PlainValidator(_command),
+    WithJsonSchema({"type": "string", "examples": ["torchrun train.py"]}),
 ]
 """A command as a file gives it, in words: quoted as in a shell, which has no part in it."""
 
@@ -377,18 +411,25 @@ class ScenarioSpec(Section):
     description: str = ""
     """One line for reports."""
     fabric: Annotated[FabricSpec, Field(description="a fabric or the path of its file")]
-    jobs: Annotated[tuple[JobSpec, ...], Field(min_length=1, description="a list of jobs or paths of their files")]
+    jobs: Annotated[
+        tuple[JobSpec, ...],
+        Field(min_length=1, description="a list of jobs or paths of their files"),
+    ]
     policies: Policies
     iterations: Count = 1
     """The number of iterations of each job."""
     until: Until = "all-done"
-    """all-done: every job iterates until the slowest has done that many. exactly: each job stops then."""
+    """all-done: every job iterates until the slowest has done that many. exactly: each job stops
+    then.
+    """
     seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = 0
     """The seed of all random choices: cross traffic."""
     transport: TransportSpec = TransportSpec()
     """The way in which hosts send."""
     control_latency: Duration = Fraction(0)
-    """The time from an event on a switch until the controller hears of it; for reactive policies."""
+    """The time from an event on a switch until the controller hears of it; for reactive
+    policies.
+    """
     stop_controller_after_iteration: Count | None = None
     """The controller stops after this iteration. Default: never."""
     profile_error: Real = Fraction(0)
@@ -406,7 +447,10 @@ class ScenarioSpec(Section):
     ecn_threshold: Count | None = None
     """The number of packets in a queue from which a packet is marked. Default: the target's own."""
     commands: Annotated[dict[Name, Command], Field(default_factory=dict)]
-    """The commands of jobs whose workers are programs on real hosts. Elsewhere these jobs are emulated."""
+    """The commands of jobs whose workers are programs on real hosts.
+
+    Elsewhere these jobs are emulated.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> ScenarioSpec:
@@ -416,10 +460,16 @@ class ScenarioSpec(Section):
     def _faults(self) -> Iterator[PydanticCustomError]:
         if not -1 < self.profile_error <= 10:
             yield problem(
-                "is not between -1 and 10 (0.2 means: believed 20 % longer)", "profile_error", code="out-of-range"
+                "is not between -1 and 10 (0.2 means: believed 20 % longer)",
+                "profile_error",
+                code="out-of-range",
             )
         if self.queue is not None and self.queue < self.transport.packet:
-            yield problem(f"holds no packet of {self.transport.packet} B (give more)", "queue", code="too-small")
+            yield problem(
+                f"holds no packet of {self.transport.packet} B (give more)",
+                "queue",
+                code="too-small",
+            )
         yield from self._faults_of_jobs()
         yield from self._faults_of_commands()
         yield from self._faults_of_delays()
@@ -428,7 +478,10 @@ class ScenarioSpec(Section):
         for index, policy in enumerate(self.policies):
             if policy in self.policies[:index]:
                 yield problem(
-                    f"'{policy.label}' is listed already (name each once)", "policies", index, code="duplicate"
+                    f"'{policy.label}' is listed already (name each once)",
+                    "policies",
+                    index,
+                    code="duplicate",
                 )
             try:
                 parse_parameters(policy.name, dict(policy.parameters))
@@ -441,7 +494,8 @@ class ScenarioSpec(Section):
         for index, job in enumerate(self.jobs):
             if job.job in names:
                 yield problem(
-                    f"the name '{job.job}' is also the name of jobs[{names[job.job]}] (give another)",
+                    f"the name '{job.job}' is also the name of jobs[{names[job.job]}] (give"
+                    " another)",
                     "jobs",
                     index,
                     "job",
@@ -450,7 +504,8 @@ class ScenarioSpec(Section):
             names.setdefault(job.job, index)
             if job.recognition.protocol == "udp":
                 yield problem(
-                    "'udp' is only for external senders; a scenario's send over TCP without the shim (write 'tcp')",
+                    "'udp' is only for external senders; a scenario's send over TCP without the"
+                    " shim (write 'tcp')",
                     "jobs",
                     index,
                     "recognition",
@@ -468,8 +523,8 @@ class ScenarioSpec(Section):
                 yield problem(reason, "commands", name, code="unknown-job")
             elif jobs[name].recognition.by != "agent" or jobs[name].recognition.protocol == "roce":
                 yield problem(
-                    f"job '{name}' is recognised by {_recognised(jobs[name])}, which a program's is not (write "
-                    "'recognition: {by: agent, idle_gap: ...}' into its file)",
+                    f"job '{name}' is recognised by {_recognised(jobs[name])}, which a program's is"
+                    " not (write 'recognition: {by: agent, idle_gap: ...}' into its file)",
                     "commands",
                     name,
                     code="conflicting-key",
@@ -484,7 +539,8 @@ class ScenarioSpec(Section):
         for index, delay in enumerate(self.delays):
             if delay.job not in workers:
                 yield problem(
-                    f"'{delay.job}' is not a job of this scenario ({suggestion(delay.job, workers)})",
+                    f"'{delay.job}' is not a job of this scenario"
+                    f" ({suggestion(delay.job, workers)})",
                     "delays",
                     index,
                     "job",
@@ -505,7 +561,11 @@ class ScenarioSpec(Section):
         for index, traffic in enumerate(self.background):
             if traffic.name in names:
                 yield problem(
-                    f"the name '{traffic.name}' is taken (give another)", "background", index, "name", code="duplicate"
+                    f"the name '{traffic.name}' is taken (give another)",
+                    "background",
+                    index,
+                    "name",
+                    code="duplicate",
                 )
             names.add(traffic.name)
             yield from self._faults_of_host(traffic.src, "background", index, "src")
@@ -524,7 +584,11 @@ class ScenarioSpec(Section):
         for index, traffic in enumerate(self.traffic):
             if traffic.name in names:
                 yield problem(
-                    f"the name '{traffic.name}' is taken (give another)", "traffic", index, "name", code="duplicate"
+                    f"the name '{traffic.name}' is taken (give another)",
+                    "traffic",
+                    index,
+                    "name",
+                    code="duplicate",
                 )
             names.add(traffic.name)
             for key, hosts in (("src", traffic.src), ("dst", traffic.dst)):
@@ -538,7 +602,11 @@ class ScenarioSpec(Section):
     def _faults_of_host(self, name: str, *at: str | int) -> Iterator[PydanticCustomError]:
         if name not in self.fabric.hosts:
             hint = suggestion(name, self.fabric.hosts)
-            yield problem(f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})", *at, code="unknown-host")
+            yield problem(
+                f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})",
+                *at,
+                code="unknown-host",
+            )
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -552,15 +620,18 @@ def load_scenario(path: str | Path) -> Scenario:
 def scenario_of(document: Mapping[str, object], path: str | Path) -> Scenario:
     """Return the scenario in `document`, which came from the file `path`.
 
-    Values may also be objects: a `FabricSpec`, `JobSpec`s, `PolicyChoice`s. Files that the document names are relative
-    to `path`. Raises `DocumentError`, which names the file at fault.
+    Values may also be objects: a `FabricSpec`, `JobSpec`s, `PolicyChoice`s. Files that the document
+    names are relative to `path`. Raises `DocumentError`, which names the file at fault.
     """
     data = with_files(document, path)
     return build_scenario(parse_document(ScenarioSpec, data, str(path)), Path(path))
 
 
 def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, object]:
-    """Return `document` with the contents of the files it names, relative to `path`. Raises `DocumentError`."""
+    """Return `document` with the contents of the files it names, relative to `path`.
+
+    Raises `DocumentError`.
+    """
     data = dict(document)
     fabric, jobs = data.get("fabric"), data.get("jobs")
     faults: list[DocumentError] = []
@@ -576,9 +647,11 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
         data["fabric"] = read(load_fabric_spec, "fabric", fabric)
     if isinstance(jobs, list | tuple):
         data["jobs"] = [
-            read(load_job_spec, f"jobs[{index}]", job)
-            if isinstance(job, str | Path)
-            else _changed(job, partial(read, read_document, f"jobs[{index}].file"))
+            (
+                read(load_job_spec, f"jobs[{index}]", job)
+                if isinstance(job, str | Path)
+                else _changed(job, partial(read, read_document, f"jobs[{index}].file"))
+            )
             for index, job in enumerate(jobs)
         ]
     if faults:
@@ -590,8 +663,8 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
 
 
 def _changed(job: object, read: Callable[[str], object]) -> object:
-    """Return the job of the file that `job` names, with the other keys of `job` in place of the file's; or `job` itself
-    if it names no file. `read` reads the file."""
+    """Return the job of the file that `job` names, with the other keys of `job` in place of the
+    file's; or `job` itself if it names no file. `read` reads the file."""
     if not isinstance(job, Mapping) or not isinstance(job.get("file"), str):
         return job
     document = read(job["file"])
@@ -628,7 +701,9 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
         stop_controller_after_iteration=spec.stop_controller_after_iteration,
         profile_error=spec.profile_error,
         delays=tuple(Delay(d.job, d.worker, d.iteration, d.delay) for d in spec.delays),
-        background=tuple(Background(b.name, b.src, b.dst, b.rate, b.packet) for b in spec.background),
+        background=tuple(
+            Background(b.name, b.src, b.dst, b.rate, b.packet) for b in spec.background
+        ),
         traffic=tuple(traffic.source for traffic in spec.traffic),
         compute=spec.compute,
         queue_bytes=spec.queue,
@@ -650,7 +725,9 @@ def _with_files(scenario: str | Path, traffic: object) -> object:
         section = dict(source)
         schedule, sizes = section.get("schedule"), section.get("sizes")
         if isinstance(schedule, str):
-            section["schedule"] = read_schedule(_named_file(scenario, f"traffic[{index}].schedule", schedule))
+            section["schedule"] = read_schedule(
+                _named_file(scenario, f"traffic[{index}].schedule", schedule)
+            )
         if isinstance(sizes, str) and sizes not in builtin_sizes():
             section["sizes"] = load_sizes(_named_file(scenario, f"traffic[{index}].sizes", sizes))
         out.append(section)

@@ -1,8 +1,9 @@
 """The `traffic` section of a scenario: flows that belong to no job, over TCP, each with an end.
 
-`scenario` describes its keys. A source draws its flows from a model of `echelon_lab.traffic.models`, or
-takes them from a schedule; what it yields depends on the scenario's seed and the source's name alone, so that a source
-that is added leaves the others' flows as they were.
+`scenario` describes its keys. A source draws its flows from a model of
+`echelon_lab.traffic.models`, or takes them from a schedule; what it yields depends on the
+scenario's seed and the source's name alone, so that a source that is added leaves the others' flows
+as they were.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class TrafficSource:
     """Whether the senders negotiate explicit congestion notification (RFC 3168)."""
 
     def stream(self, seed: int) -> Iterator[ScheduledFlow]:
-        """Return the flows by start time. A model's flows are endless, and the same for the same `seed` (of the
-        scenario)."""
+        """Return the flows by start time. A model's flows are endless, and the same for the same
+        `seed` (of the scenario)."""
         if isinstance(self.flows, Schedule):
             return iter(self.flows.flows)
         return stream(self.flows, f"{seed}/{self.name}")
@@ -51,20 +52,32 @@ class TrafficSource:
 def _hosts(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else (value,)
     if not names or not all(isinstance(name, str) for name in names):
-        raise problem(f"{shown(value)} is not a host (give the name of a host, or a list of names)", code="not-a-name")
+        raise problem(
+            f"{shown(value)} is not a host (give the name of a host, or a list of names)",
+            code="not-a-name",
+        )
     return tuple(dict.fromkeys(names))
 
 
 Hosts = Annotated[
     tuple[str, ...],
     PlainValidator(_hosts),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        }
+    ),
 ]
 
 
 def _schedule(value: object) -> Schedule:
     if not isinstance(value, Schedule):
-        raise problem(f"{shown(value)} is not the path of a schedule (name a file next to the scenario)")
+        raise problem(
+            f"{shown(value)} is not the path of a schedule (name a file next to the scenario)"
+        )
     return value
 
 
@@ -74,7 +87,8 @@ def _sizes(value: object) -> SizeDistribution:
     if not isinstance(value, str) or value not in builtin_sizes():
         known = ", ".join(builtin_sizes())
         raise problem(
-            f"{shown(value)} is not a distribution of sizes (use {known}, or the path of a file)", code="not-allowed"
+            f"{shown(value)} is not a distribution of sizes (use {known}, or the path of a file)",
+            code="not-allowed",
         )
     return load_sizes(value)
 
@@ -113,9 +127,13 @@ class TrafficSpec(Section):
     @model_validator(mode="after")
     def _check(self) -> TrafficSpec:
         if (self.model is None) == (self.schedule is None):
-            raise problem("needs either 'model' or 'schedule' (give one of them)", code="conflicting-key")
+            raise problem(
+                "needs either 'model' or 'schedule' (give one of them)", code="conflicting-key"
+            )
         kind = "a schedule" if self.model is None else f"model '{self.model}'"
-        needed, optional = ((), ()) if self.model is None else (_NEEDED, _MODELS[self.model].optional)
+        needed, optional = (
+            ((), ()) if self.model is None else (_NEEDED, _MODELS[self.model].optional)
+        )
         for key in (*_NEEDED, *_OPTIONAL):
             given = bool(getattr(self, key))
             if key in needed and not given:
@@ -140,7 +158,9 @@ class TrafficSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A kind of traffic model: the function that makes one from a section, and the keys that the section may have."""
+    """A kind of traffic model: the function that makes one from a section, and the keys that the
+    section may have.
+    """
 
     build: Callable[[TrafficSpec], TrafficModel]
     optional: tuple[str, ...]

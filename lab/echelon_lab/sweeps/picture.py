@@ -43,7 +43,10 @@ class MeasuredSweep:
 
 
 def load(path: Path) -> MeasuredSweep:
-    """Return the sweep in the directory `path`, or in its file. Raise `DocumentError` if it is damaged."""
+    """Return the sweep in the directory `path`, or in its file.
+
+    Raise `DocumentError` if it is damaged.
+    """
     file = path / SWEEP if path.is_dir() else path
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -57,15 +60,20 @@ def load(path: Path) -> MeasuredSweep:
             list(document["missing_runs"]),
         )
     except OSError as error:
-        raise DocumentError(str(file), "", f"{error.strerror or error}", code="unreadable-file") from None
+        raise DocumentError(
+            str(file), "", f"{error.strerror or error}", code="unreadable-file"
+        ) from None
     except (ValueError, KeyError, TypeError):
         reason = "is not what echelon sweep writes (run the sweep's command again)"
         raise DocumentError(str(file), "", reason) from None
 
 
-def draw(sweep: MeasuredSweep, selection: Excerpt, style: Style, wanted: Sequence[str] = ()) -> list[Figure]:
-    """Return pages of panels: one for each combination of values of all keys but the one with most values, which is the
-    horizontal axis. What is missing, or was not asked for, is a note; nothing that was not run is drawn.
+def draw(
+    sweep: MeasuredSweep, selection: Excerpt, style: Style, wanted: Sequence[str] = ()
+) -> list[Figure]:
+    """Return pages of panels: one for each combination of values of all keys but the one with most
+    values, which is the horizontal axis. What is missing, or was not asked for, is a note; nothing
+    that was not run is drawn.
 
     Raise `DocumentError` if there is nothing to draw.
     """
@@ -78,30 +86,42 @@ def draw(sweep: MeasuredSweep, selection: Excerpt, style: Style, wanted: Sequenc
         panels.setdefault(others, {})["" if axis_key is None else row[axis_key]] = slowdowns
     rest = [key for at, key in enumerate(sweep.keys) if at != axis_key]
     titles = {
-        others: ", ".join(f"{key} = {value}" for key, value in zip(rest, others, strict=True)) for others in panels
+        others: ", ".join(f"{key} = {value}" for key, value in zip(rest, others, strict=True))
+        for others in panels
     }
     label = "" if axis_key is None else sweep.keys[axis_key]
     places = list(panels)
     part = f"{sweep.runs - sweep.missing} of {sweep.runs} runs" if sweep.missing else ""
     return [
-        _page({titles[at]: panels[at] for at in places[begin : begin + _PANELS]}, label, policies, part, style)
+        _page(
+            {titles[at]: panels[at] for at in places[begin : begin + _PANELS]},
+            label,
+            policies,
+            part,
+            style,
+        )
         for begin in range(0, len(places), _PANELS)
     ]
 
 
 def _policies(sweep: MeasuredSweep, selection: Excerpt, wanted: Sequence[str]) -> Mapping[str, int]:
-    """Return the policies with a point to draw, and the place of their look; note what is left out."""
+    """Return the policies with a point to draw, and the place of their look; note what is left
+    out.
+    """
     if sweep.missing:
         selection.note(
             f"{sweep.missing} of {sweep.runs} runs are missing, and their points are not drawn: "
             f"{'; '.join(sweep.missing_runs)} (run the sweep's command again)"
         )
     if unknown := [policy for policy in wanted if policy not in sweep.policies]:
-        selection.note(f"not run, and not drawn: {', '.join(unknown)} (there is {', '.join(sweep.policies)})")
+        selection.note(
+            f"not run, and not drawn: {', '.join(unknown)} (there is {', '.join(sweep.policies)})"
+        )
     measured = [
         policy
         for policy in sweep.policies
-        if policy in (wanted or sweep.policies) and any(row[policy] is not None for row in sweep.rows.values())
+        if policy in (wanted or sweep.policies)
+        and any(row[policy] is not None for row in sweep.rows.values())
     ]
     if not measured:
         raise DocumentError(SWEEP, "", "no point has all its runs (run the sweep's command again)")
@@ -128,7 +148,10 @@ def _page(
                     Curve(
                         policy,
                         range(len(points)),
-                        [nan if (height := of[policy]) is None else height for of in points.values()],
+                        [
+                            nan if (height := of[policy]) is None else height
+                            for of in points.values()
+                        ],
                         look,
                         DASHES[look],
                         MARKERS[look],

@@ -45,11 +45,14 @@ class SweepReport:
     files: tuple[Path, ...]
 
 
-def sweep_into(out: Path, of: Sweep, workers: int | Cluster, progress: CommandProgress = UNSEEN) -> SweepReport:
-    """Run a sweep into the directory `out`, which may hold a part of it. `workers` is as for `points.tasks`.
+def sweep_into(
+    out: Path, of: Sweep, workers: int | Cluster, progress: CommandProgress = UNSEEN
+) -> SweepReport:
+    """Run a sweep into the directory `out`, which may hold a part of it. `workers` is as for
+    `points.tasks`.
 
-    Whatever ends the sweep, the tables say what is missing. Raises `SweepError` if a run fails, and `OSError` if
-    nothing can be written.
+    Whatever ends the sweep, the tables say what is missing. Raises `SweepError` if a run fails, and
+    `OSError` if nothing can be written.
     """
     tasks = {
         (number, task.identity["policy"]): task
@@ -58,7 +61,8 @@ def sweep_into(out: Path, of: Sweep, workers: int | Cluster, progress: CommandPr
     }
     out.mkdir(parents=True, exist_ok=True)
     store = LineStore(out / RESULTS)
-    # First what an earlier command has left: whatever ends this one, the tables say what is missing.
+    # First what an earlier command has left: whatever ends this one, the tables say what is
+    # missing.
     _write(out, of, _found(tasks, store))
     try:
         sweep([*tasks.values()], store, workers, progress, "running", "runs")
@@ -85,11 +89,14 @@ def _write(out: Path, of: Sweep, found: Mapping[Place, Stored]) -> SweepReport:
         sentences += f" Rates and sizes are scaled by {of.scale}."
     parts = [f"# {of.name}", sentences, overview.markdown()]
     files = [out / REPORT, overview.write(out), jobs.write(out), out / RESULTS, out / SWEEP]
-    (out / SWEEP).write_text(json.dumps(_document(of, overview, missing), indent=2) + "\n", encoding="utf-8")
+    (out / SWEEP).write_text(
+        json.dumps(_document(of, overview, missing), indent=2) + "\n", encoding="utf-8"
+    )
     if missing.rows:
         there = (
-            f"**This is a part: {asked - len(missing.rows)} of {asked} runs are there.** A mean is given only where "
-            f"all its runs are. The same command runs what is missing ({missing.name}.csv):"
+            f"**This is a part: {asked - len(missing.rows)} of {asked} runs are there.** A mean is"
+            " given only where all its runs are. The same command runs what is missing"
+            f" ({missing.name}.csv):"
         )
         parts[2:2] = [there, "\n".join(f"- {name}" for name in _named(missing, len(of.variants)))]
         files.append(missing.write(out))
@@ -115,7 +122,9 @@ def _named(missing: Table, variants: int) -> list[str]:
     names = [f"{policy} on every variant" for policy, runs in count.items() if runs == variants]
     for number, *values, policy in missing.rows:
         if count[policy] < variants:
-            of = ", ".join(f"{key} = {value}" for key, value in zip(missing.columns[1:-1], values, strict=True))
+            of = ", ".join(
+                f"{key} = {value}" for key, value in zip(missing.columns[1:-1], values, strict=True)
+            )
             names.append(f"{policy} on variant {number}" + (f" ({of})" if of else ""))
     more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return [*names[:_NAMED], *more]
@@ -145,7 +154,9 @@ def _document(of: Sweep, overview: Table, missing: Table) -> dict[str, Any]:
 
 def _tasks(of: Sweep, number: int, variant: Variant) -> Iterator[Task]:
     determined = {
-        "scenario": scenario_digest(scenario_of({**variant.document, "policies": of.policies}, of.file)),
+        "scenario": scenario_digest(
+            scenario_of({**variant.document, "policies": of.policies}, of.file)
+        ),
         "values": dict(variant.values),
         "target": of.target,
         "scale": str(of.scale),
@@ -158,7 +169,10 @@ def _tasks(of: Sweep, number: int, variant: Variant) -> Iterator[Task]:
 
 
 def measure(document: Mapping[str, Any], file: str, target: str, scale: Fraction) -> dict[str, Any]:
-    """Run a document with one policy. Return what ``results.json`` has of it, without single flows."""
+    """Run a document with one policy.
+
+    Return what ``results.json`` has of it, without single flows.
+    """
     comparison = simulate(scenario_of(document, file), target=target, scale=scale)
     found: dict[str, Any]
     (found,) = summary(comparison.results)["results"].values()
@@ -178,19 +192,26 @@ def _jobs(of: Sweep, found: Mapping[Place, Stored]) -> Table:
 
 
 def _overview(of: Sweep, found: Mapping[Place, Stored]) -> Table:
-    """Return the mean slowdown of jobs: one row for each variant but for its seed, one column for each policy. A mean
-    of which a run is missing is None."""
+    """Return the mean slowdown of jobs: one row for each variant but for its seed, one column for
+    each policy. A mean of which a run is missing is None."""
     keys = tuple(key for key in of.keys if key != "seed")
     labels = [choice.label for choice in of.policies]
     slowdowns: dict[tuple[str, ...], dict[str, list[float | None]]] = {}
     for number, variant in enumerate(of.variants):
-        row = slowdowns.setdefault(tuple(variant.values[key] for key in keys), {label: [] for label in labels})
+        row = slowdowns.setdefault(
+            tuple(variant.values[key] for key in keys), {label: [] for label in labels}
+        )
         for label in labels:
             run = found.get((number, label))
-            jobs = [None] if run is None else [job["mean_slowdown"] for job in run.result["jobs"].values()]
+            jobs = (
+                [None]
+                if run is None
+                else [job["mean_slowdown"] for job in run.result["jobs"].values()]
+            )
             row[label].extend(jobs)
     rows: Sequence[tuple[Cell, ...]] = [
-        (*values, *(_mean(by_policy[label]) for label in labels)) for values, by_policy in slowdowns.items()
+        (*values, *(_mean(by_policy[label]) for label in labels))
+        for values, by_policy in slowdowns.items()
     ]
     return Table("slowdowns", "Mean slowdown of jobs", (*keys, *labels), rows)
 

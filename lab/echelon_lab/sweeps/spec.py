@@ -53,12 +53,17 @@ def _scale(value: object) -> Fraction:
     try:
         return number(value if isinstance(value, str) else repr(value))
     except QuantityError:
-        raise problem(f"{shown(value)} is not a number (write 1/1000)", code="not-a-number") from None
+        raise problem(
+            f"{shown(value)} is not a number (write 1/1000)", code="not-a-number"
+        ) from None
 
 
 def _contents(value: object) -> object:
     if not isinstance(value, str | Mapping):
-        raise problem(f"{shown(value)} is not a scenario (name its file, or give its contents)", code="not-a-mapping")
+        raise problem(
+            f"{shown(value)} is not a scenario (name its file, or give its contents)",
+            code="not-a-mapping",
+        )
     return value
 
 
@@ -80,7 +85,9 @@ class SweepSpec(Section):
     """Default: the scenario's own."""
     target: str = FLUID
     """fluid (no switches), or a target with switches."""
-    scale: Annotated[Fraction, PlainValidator(_scale), WithJsonSchema({"type": "string"})] = Fraction(1)
+    scale: Annotated[Fraction, PlainValidator(_scale), WithJsonSchema({"type": "string"})] = (
+        Fraction(1)
+    )
     """Multiplies rates and sizes, e.g. 1/1000."""
 
 
@@ -109,7 +116,10 @@ class Sweep:
 
 
 def load_sweep(path: str | Path) -> Sweep:
-    """Return the sweep in the YAML file `path`. Raises `DocumentError`, which names the key at fault."""
+    """Return the sweep in the YAML file `path`.
+
+    Raises `DocumentError`, which names the key at fault.
+    """
     file = str(path)
     spec = parse_document(SweepSpec, read_document(path), file)
     place(VIRTUAL, spec.target)
@@ -118,23 +128,36 @@ def load_sweep(path: str | Path) -> Sweep:
     if spec.seeds is not None:
         if "seed" in vary:
             raise DocumentError(
-                file, "seeds", "does not go with 'vary: seed' (give one of them)", code="conflicting-key"
+                file,
+                "seeds",
+                "does not go with 'vary: seed' (give one of them)",
+                code="conflicting-key",
             )
         vary["seed"] = list(range(spec.seeds))
     count = 1
     for values in vary.values():
         count *= len(values)
     if count > MAX_VARIANTS:
-        raise DocumentError(file, "vary", f"gives {count} variants (give at most {MAX_VARIANTS})", code="too-large")
+        raise DocumentError(
+            file, "vary", f"gives {count} variants (give at most {MAX_VARIANTS})", code="too-large"
+        )
     variants = tuple(_variants(path, base, vary))
     first = parse_document(ScenarioSpec, variants[0].document, file)
     return Sweep(
-        spec.sweep, Path(path), tuple(vary), variants, spec.policies or first.policies, spec.target, spec.scale
+        spec.sweep,
+        Path(path),
+        tuple(vary),
+        variants,
+        spec.policies or first.policies,
+        spec.target,
+        spec.scale,
     )
 
 
 def _base(path: str | Path, spec: SweepSpec) -> dict[str, Any]:
-    """Return the document of the base scenario, with the fabric and the jobs that it names as mappings."""
+    """Return the document of the base scenario, with the fabric and the jobs that it names as
+    mappings.
+    """
     if isinstance(spec.scenario, str):
         named = Path(path).parent / spec.scenario
         document = _read(named, read_document(named))
@@ -146,18 +169,22 @@ def _base(path: str | Path, spec: SweepSpec) -> dict[str, Any]:
 
 
 def _read(path: str | Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `document` with the contents of the files that it names, as mappings where these are documents
-    themselves."""
+    """Return `document` with the contents of the files that it names, as mappings where these are
+    documents themselves."""
     data = dict(document)
     parent = Path(path).parent
     if isinstance(fabric := data.get("fabric"), str):
         data["fabric"] = read_document(parent / fabric)
     if isinstance(jobs := data.get("jobs"), list):
-        data["jobs"] = [read_document(parent / job) if isinstance(job, str) else job for job in jobs]
+        data["jobs"] = [
+            read_document(parent / job) if isinstance(job, str) else job for job in jobs
+        ]
     return with_files(data, path)
 
 
-def _variants(path: str | Path, base: Mapping[str, Any], vary: Mapping[str, list[Any]]) -> Iterator[Variant]:
+def _variants(
+    path: str | Path, base: Mapping[str, Any], vary: Mapping[str, list[Any]]
+) -> Iterator[Variant]:
     steps = {key: _steps(path, key) for key in vary}
     for values in product(*vary.values()):
         document = copy.deepcopy(dict(base))
@@ -172,7 +199,9 @@ def _variants(path: str | Path, base: Mapping[str, Any], vary: Mapping[str, list
 
 
 def _steps(path: str | Path, key: str) -> list[str | int]:
-    """Return the steps of a path such as ``jobs[0].data.gradient``; ``*`` is every item of a list."""
+    """Return the steps of a path such as ``jobs[0].data.gradient``; ``*`` is every item of a
+    list.
+    """
     steps: list[str | int] = []
     at = 0
     while at < len(key):
@@ -183,23 +212,36 @@ def _steps(path: str | Path, key: str) -> list[str | int]:
         steps.append(match[1] or (match[2] if match[2] == "*" else int(match[2])))
         at = match.end()
     if not steps:
-        raise DocumentError(str(path), "vary", "has an empty key (write it as jobs[0].data.gradient)")
+        raise DocumentError(
+            str(path), "vary", "has an empty key (write it as jobs[0].data.gradient)"
+        )
     if len(steps) == 1 and steps[0] not in ScenarioSpec.model_fields:
         hint = suggestion(str(steps[0]), ScenarioSpec.model_fields)
-        raise DocumentError(str(path), f"vary.{key}", f"is not a key of a scenario ({hint})", code="unknown-key")
+        raise DocumentError(
+            str(path), f"vary.{key}", f"is not a key of a scenario ({hint})", code="unknown-key"
+        )
     return steps
 
 
 def _set(path: str | Path, document: Any, key: str, steps: list[str | int], value: object) -> None:
-    """Set the value of a key in a document of mappings and lists. Mappings on the way are made if they are absent."""
+    """Set the value of a key in a document of mappings and lists.
+
+    Mappings on the way are made if they are absent.
+    """
     step, *rest = steps
     if step == "*" and isinstance(document, list):
         for index in range(len(document)):
             _set(path, document, key, [index, *rest], value)
         return
-    known = isinstance(document, list) if isinstance(step, int) else isinstance(document, dict) and step != "*"
+    known = (
+        isinstance(document, list)
+        if isinstance(step, int)
+        else isinstance(document, dict) and step != "*"
+    )
     if not known or (isinstance(step, int) and step >= len(document)):
-        raise DocumentError(str(path), f"vary.{key}", f"there is no '{step}' in the scenario (correct the path)")
+        raise DocumentError(
+            str(path), f"vary.{key}", f"there is no '{step}' in the scenario (correct the path)"
+        )
     if not rest:
         document[step] = value
         return

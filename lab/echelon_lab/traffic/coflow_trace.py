@@ -1,8 +1,10 @@
-"""Coflow traces in the format of coflow-benchmark, such as the public hour of a Facebook cluster, FB2010-1Hr-150-0.txt.
+"""Coflow traces in the format of coflow-benchmark, such as the public hour of a Facebook cluster,
+FB2010-1Hr-150-0.txt.
 
-The first line has the number of ports and of coflows. Each further line is a coflow: its name, its arrival in
-milliseconds, the number of mappers and the port of each, the number of reducers and PORT:MEGABYTES of each. A reducer
-receives the same amount from every mapper. A megabyte has 2^20 bytes.
+The first line has the number of ports and of coflows. Each further line is a coflow: its name, its
+arrival in milliseconds, the number of mappers and the port of each, the number of reducers and
+PORT:MEGABYTES of each. A reducer receives the same amount from every mapper. A megabyte has 2^20
+bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class TracedCoflow:
 
 @dataclass(frozen=True, slots=True)
 class CoflowTrace:
-    """The coflows of a trace in order of arrival, and the number of ports of the switch that they share."""
+    """The coflows of a trace in order of arrival, and the number of ports of the switch that they
+    share.
+    """
 
     ports: int
     coflows: tuple[TracedCoflow, ...]
@@ -52,19 +56,28 @@ def load_trace(path: str | Path) -> CoflowTrace:
             file, "", f"{error.strerror or error} (give a readable file)", code="unreadable-file"
         ) from None
     except UnicodeDecodeError:
-        raise DocumentError(file, "", "is not text (give a file in the format of coflow-benchmark)") from None
+        raise DocumentError(
+            file, "", "is not text (give a file in the format of coflow-benchmark)"
+        ) from None
     return parse_trace(file, lines)
 
 
 def parse_trace(file: str, lines: list[str]) -> CoflowTrace:
-    """Return the trace that `lines` describe. Raises as `load_trace`; `file` is the name in errors."""
+    """Return the trace that `lines` describe.
+
+    Raises as `load_trace`; `file` is the name in errors.
+    """
     head = _Line(file, 1, lines[0] if lines else "")
     ports = head.number("the number of ports", int, 1, MAX_PORTS)
     count = head.number("the number of coflows", int, 0)
     head.end()
     rows = [(number, text) for number, text in enumerate(lines[1:], start=2) if text.strip()]
     if len(rows) != count:
-        raise DocumentError(file, "line 1", f"announces {count} coflows, but {len(rows)} follow (correct the number)")
+        raise DocumentError(
+            file,
+            "line 1",
+            f"announces {count} coflows, but {len(rows)} follow (correct the number)",
+        )
     coflows = [_coflow(_Line(file, number, text), ports) for number, text in rows]
     return CoflowTrace(ports, tuple(sorted(coflows, key=lambda coflow: coflow.arrival_s)))
 
@@ -109,13 +122,18 @@ class _Line:
         port, colon, megabytes = word.partition(":")
         if not colon:
             raise self._error(f"{shown(word)} is not {what} (write it as 12:3.5)")
-        return self._parsed(port, what, int, 0, ports - 1), self._parsed(megabytes, what, float, 0, math.inf)
+        return self._parsed(port, what, int, 0, ports - 1), self._parsed(
+            megabytes, what, float, 0, math.inf
+        )
 
     def end(self) -> None:
         """Check that nothing follows."""
         word = next(self._words, None)
         if word is not None:
-            raise self._error(f"{shown(word)} is too much (remove it, or correct the numbers of mappers and reducers)")
+            raise self._error(
+                f"{shown(word)} is too much (remove it, or correct the numbers of mappers and"
+                " reducers)"
+            )
 
     def _parsed(self, text: str, what: str, kind: Callable[[str], T], least: int, most: float) -> T:
         try:

@@ -1,8 +1,9 @@
-"""Models of cross traffic: Algorithms 1 and 2 of the thesis (Salamy, MIT 2022, appendix A.1), and flows as iperf's.
+"""Models of cross traffic: Algorithms 1 and 2 of the thesis (Salamy, MIT 2022, appendix A.1), and
+flows as iperf's.
 
-A model draws its flows from a `random.Random`; the same seed gives the same flows on every machine. All loads are of
-payload, over all pairs of hosts together. As printed, the thesis's algorithms leave the load of one schedule to chance;
-``draw="matched"``, the default, meets it (see `DRAWS`).
+A model draws its flows from a `random.Random`; the same seed gives the same flows on every machine.
+All loads are of payload, over all pairs of hosts together. As printed, the thesis's algorithms
+leave the load of one schedule to chance; ``draw="matched"``, the default, meets it (see `DRAWS`).
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def exponential_gap(mean_us: float, rng: Random) -> float:
 def poisson_gap(mean_us: float, rng: Random) -> float:
     """Return a gap of whole microseconds, distributed by Poisson as the thesis prints it.
 
-    It is nearly periodic where the mean is large. The deviation of such a gap is the root of its mean: 3 % at 974 us,
-    where that of an exponential gap is 100 %.
+    It is nearly periodic where the mean is large. The deviation of such a gap is the root of its
+    mean: 3 % at 974 us, where that of an exponential gap is 100 %.
     """
     first, cumulative = _poisson_table(mean_us)
     return first + min(bisect_right(cumulative, rng.random()), len(cumulative) - 1)
@@ -48,7 +49,9 @@ def poisson_gap(mean_us: float, rng: Random) -> float:
 
 @lru_cache(maxsize=64)
 def _poisson_table(mean: float) -> tuple[int, Sequence[float]]:
-    """Return k and the probabilities of at most k, k + 1..., as far as they differ from 0 and 1 by more than 10^-16."""
+    """Return k and the probabilities of at most k, k + 1..., as far as they differ from 0 and 1 by
+    more than 10^-16.
+    """
     reach = 9 * math.sqrt(mean) + 40
     first, last = max(int(mean - reach), 0), int(mean + reach)
     log_mean = math.log(mean)
@@ -62,28 +65,40 @@ GAPS: Mapping[str, Gap] = {"exponential": exponential_gap, "poisson": poisson_ga
 
 
 class _Printed:
-    def sizes(self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random) -> list[int]:
-        """Return `count` sizes in bytes that are to make `total_bytes` (about `count` times their mean)."""
+    def sizes(
+        self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random
+    ) -> list[int]:
+        """Return `count` sizes in bytes that are to make `total_bytes` (about `count` times their
+        mean).
+        """
         return [sizes.sample(rng) for _ in range(count)]
 
     def window_us(self, wanted_us: int, lasts_us: float) -> float:
-        """Return the length of a window of endless traffic that should take `wanted_us` and whose bytes last
-        `lasts_us`."""
+        """Return the length of a window of endless traffic that should take `wanted_us` and whose
+        bytes last `lasts_us`."""
         return wanted_us
 
     def starts(self, gap: Gap, count: int, time_us: float, rng: Random) -> list[float]:
-        """Return `count` ascending times in microseconds from 0 on, with mean gaps of ``time_us / count``."""
+        """Return `count` ascending times in microseconds from 0 on, with mean gaps of ``time_us /
+        count``.
+        """
         mean_us = time_us / count
         return list(accumulate(gap(mean_us, rng) for _ in range(count)))
 
 
 class _Matched:
-    def sizes(self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random) -> list[int]:
+    def sizes(
+        self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random
+    ) -> list[int]:
         nearest: list[int] = []
         nearest_off = math.inf
         for _ in range(_DRAWS):
-            # One from each of `count` equally likely layers of the distribution: a flow may be in any of them.
-            drawn = [sizes.quantile(min((layer + rng.random()) / count, _BELOW_1)) for layer in range(count)]
+            # One from each of `count` equally likely layers of the distribution: a flow may be in
+            # any of them.
+            drawn = [
+                sizes.quantile(min((layer + rng.random()) / count, _BELOW_1))
+                for layer in range(count)
+            ]
             off = abs(sum(drawn) - total_bytes)
             if off < nearest_off:
                 nearest, nearest_off = drawn, off
@@ -109,22 +124,24 @@ _BELOW_1 = math.nextafter(1.0, 0.0)
 DRAWS: Mapping[str, _Printed | _Matched] = {"matched": _Matched(), "printed": _Printed()}
 """Ways to draw by their names on the command line.
 
-Only `Random.random` is used, whose values Python guarantees on every machine. Whatever is drawn in number may be drawn
-in two ways:
+Only `Random.random` is used, whose values Python guarantees on every machine. Whatever is drawn in
+number may be drawn in two ways:
 
-* ``printed``: independently, as the thesis prints it. Then the load of a schedule is left to chance: sizes of web
-  search have a standard deviation of 2.3 times their mean, so that of 1,000 flows the total has one of 7 %.
-* ``matched``: like cards from a pack that holds each size as often as the distribution says. Every single flow is
-  distributed as before, and in which order sizes come is as random; the total is off by a part of the largest size:
-  under 1 % for 1,000 flows of web search. Where it is more than 2 % off, as may be for a few hundred flows, they
-  are drawn again (at most 50 times), which makes some sizes more frequent by a flow or so. Gaps between starts are
-  stretched together, by one factor, so that they fill the time they are for.
+* ``printed``: independently, as the thesis prints it. Then the load of a schedule is left to
+  chance: sizes of web search have a standard deviation of 2.3 times their mean, so that of 1,000
+  flows the total has one of 7 %.
+* ``matched``: like cards from a pack that holds each size as often as the distribution says. Every
+  single flow is distributed as before, and in which order sizes come is as random; the total is off
+  by a part of the largest size: under 1 % for 1,000 flows of web search. Where it is more than 2 %
+  off, as may be for a few hundred flows, they are drawn again (at most 50 times), which makes some
+  sizes more frequent by a flow or so. Gaps between starts are stretched together, by one factor, so
+  that they fill the time they are for.
 """
 
 
 def shuffle(values: list[int], rng: Random) -> None:
-    """Shuffle the values; all orders are equally likely (Fisher and Yates). `Random.shuffle` promises no order for a
-    seed."""
+    """Shuffle the values; all orders are equally likely (Fisher and Yates). `Random.shuffle`
+    promises no order for a seed."""
     for last in range(len(values) - 1, 0, -1):
         other = int(rng.random() * (last + 1))
         values[last], values[other] = values[other], values[last]
@@ -159,10 +176,14 @@ class TrafficModel(ABC):
 
     def __post_init__(self) -> None:
         if not self.pairs:
-            raise ValueError("there is no pair of different hosts (name a source and a destination)")
+            raise ValueError(
+                "there is no pair of different hosts (name a source and a destination)"
+            )
         for name in dict.fromkeys(name for pair in self.pairs for name in pair):
             if not _HOST.fullmatch(name):
-                raise ValueError(f"{shown(name)} is not a name of a host (no spaces, commas, quotes or '#')")
+                raise ValueError(
+                    f"{shown(name)} is not a name of a host (no spaces, commas, quotes or '#')"
+                )
         for src, dst in self.pairs:
             if src == dst:
                 raise ValueError(f"{src} cannot send to itself (name two hosts)")
@@ -178,21 +199,27 @@ class TrafficModel(ABC):
 
     @abstractmethod
     def flows_in(self, duration_us: int) -> int:
-        """Return how many flows make the load over `duration_us`. Raises `ValueError` for more than `MAX_FLOWS`."""
+        """Return how many flows make the load over `duration_us`.
+
+        Raises `ValueError` for more than `MAX_FLOWS`.
+        """
 
     @abstractmethod
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
-        """Return flows that start from 0 on, with the model's load over `duration_us`. Raises `ValueError` as
-        `flows_in`."""
+        """Return flows that start from 0 on, with the model's load over `duration_us`. Raises
+        `ValueError` as `flows_in`."""
 
     def window(self, rng: Random) -> Schedule:
-        """Return the next part of endless traffic. The one after it begins after its `duration_us`."""
+        """Return the next part of endless traffic.
+
+        The one after it begins after its `duration_us`.
+        """
         return self.schedule(self.window_us, rng)
 
 
 def stream(model: TrafficModel, seed: int | str) -> Iterator[ScheduledFlow]:
-    """Yield endless traffic in the order of its starts, in windows of the model's length. The same seed gives the same
-    flows."""
+    """Yield endless traffic in the order of its starts, in windows of the model's length. The same
+    seed gives the same flows."""
     rng = Random(seed)
     offset_us = 0
     while True:
@@ -231,7 +258,9 @@ class _Drawn(TrafficModel):
         return {
             "model": self.name,
             "load_bps": str(self.load_bps),
-            "sizes": f"{self.sizes.name} ({self.sizes.draw}), mean {float(self.sizes.mean_bytes):.0f} B",
+            "sizes": (
+                f"{self.sizes.name} ({self.sizes.draw}), mean {float(self.sizes.mean_bytes):.0f} B"
+            ),
             "gaps": self.gaps,
             "draw": self.draw,
         }
@@ -277,19 +306,21 @@ BURST_FLOWS = 2
 MIN_FLOWS_BETWEEN = 8
 """Minimum number of flows in the rest of a period; with fewer, sizes are scaled down."""
 SPLIT_DEVIATION = 0.15
-"""Standard deviation of the first flow's share of a burst, around a half. The thesis says that the split is normal, but
-not how wide."""
+"""Standard deviation of the first flow's share of a burst, around a half. The thesis says that the
+split is normal, but not how wide."""
 SPLIT_LIMITS = (0.05, 0.95)
 
 
 @dataclass(frozen=True)
 class Burst(_Drawn):
-    """Algorithm 2: a burst of two flows in the first tenth of each period, Algorithm 1 in the rest of it.
+    """Algorithm 2: a burst of two flows in the first tenth of each period, Algorithm 1 in the rest
+    of it.
 
-    The burst's two flows carry 3/10 of the period's bytes; their split is normal, their starts exponential from the
-    burst's beginning on (mean: half of it), both cut off where they would leave it. In the other 9/10 of the period
-    are as many flows as carry 7/10 of the bytes by their mean size, rounded down; where those are fewer than 8, 8 with
-    sizes that are scaled down. ``matched`` makes up for the rounding, too, by scaling sizes up (by an eighth at most).
+    The burst's two flows carry 3/10 of the period's bytes; their split is normal, their starts
+    exponential from the burst's beginning on (mean: half of it), both cut off where they would
+    leave it. In the other 9/10 of the period are as many flows as carry 7/10 of the bytes by their
+    mean size, rounded down; where those are fewer than 8, 8 with sizes that are scaled down.
+    ``matched`` makes up for the rounding, too, by scaling sizes up (by an eighth at most).
     """
 
     name: ClassVar[str] = "burst"
@@ -305,8 +336,8 @@ class Burst(_Drawn):
             raise ValueError(f"a burst cannot take {self.burst_us} us (give 1 or more)")
         if self.load_bps * self.period_us < 10**8:
             raise ValueError(
-                f"{self.load_bps} bit/s are {self.load_bps * self.period_us / 8e6:.1f} bytes in a period of"
-                f" {self.period_us} us (give a higher load or longer bursts)"
+                f"{self.load_bps} bit/s are {self.load_bps * self.period_us / 8e6:.1f} bytes in a"
+                f" period of {self.period_us} us (give a higher load or longer bursts)"
             )
 
     @property
@@ -336,10 +367,15 @@ class Burst(_Drawn):
             begin_us = period * self.period_us
             yield from self._burst(begin_us, burst_bytes, rng)
             starts = self._starts(flows, rest_us, rng)
-            for start_us, size_bytes in zip(starts, sizes[period * flows : (period + 1) * flows], strict=True):
-                # As printed, the last gaps may lead into the next period's burst; they end with their period here.
+            for start_us, size_bytes in zip(
+                starts, sizes[period * flows : (period + 1) * flows], strict=True
+            ):
+                # As printed, the last gaps may lead into the next period's burst; they end with
+                # their period here.
                 inside_us = min(int(start_us), rest_us - 1)
-                yield ScheduledFlow(begin_us + self.burst_us + inside_us, *choice(self.pairs, rng), size_bytes)
+                yield ScheduledFlow(
+                    begin_us + self.burst_us + inside_us, *choice(self.pairs, rng), size_bytes
+                )
 
     def _burst(self, begin_us: int, total_bytes: int, rng: Random) -> Iterator[ScheduledFlow]:
         share = min(max(normal(0.5, SPLIT_DEVIATION, rng), SPLIT_LIMITS[0]), SPLIT_LIMITS[1])
@@ -373,14 +409,18 @@ class Burst(_Drawn):
 
 
 _SCALES = {"matched": lambda scale: scale, "printed": lambda scale: min(scale, 1.0)}
-"""Factor of the sizes between bursts, by draw, from the factor that makes `flows` of them carry what they should."""
+"""Factor of the sizes between bursts, by draw, from the factor that makes `flows` of them carry
+what they should.
+"""
 
 
 @dataclass(frozen=True)
 class Long(TrafficModel):
-    """Flows as ``iperf -b`` sends them: `parallel` in all, each at an equal part of the load, for ever.
+    """Flows as ``iperf -b`` sends them: `parallel` in all, each at an equal part of the load, for
+    ever.
 
-    They go round the pairs in order and are given in pieces of `window_us` (see `PacedFlow`). Nothing is drawn.
+    They go round the pairs in order and are given in pieces of `window_us` (see `PacedFlow`).
+    Nothing is drawn.
     """
 
     name: ClassVar[str] = "long"
@@ -394,8 +434,8 @@ class Long(TrafficModel):
             raise ValueError(f"{self.parallel} is not a number of parallel flows (give 1 to 65536)")
         if self.load_bps * self.window_us < 8 * 10**6 * self.parallel:
             raise ValueError(
-                f"{self.load_bps} bit/s are less than a byte for each of {self.parallel} flows in {self.window_us} us"
-                " (give a higher load or longer pieces)"
+                f"{self.load_bps} bit/s are less than a byte for each of {self.parallel} flows in"
+                f" {self.window_us} us (give a higher load or longer pieces)"
             )
 
     def flows_in(self, duration_us: int) -> int:
@@ -413,7 +453,8 @@ class Long(TrafficModel):
         begin, end = (self.load_bps * at_us // (8 * 10**6) for at_us in (start_us, end_us))
         for number in range(self.parallel):
             src, dst = self.pairs[number % len(self.pairs)]
-            # Bytes go round, so that all of them together are exact and none ever gets less than before.
+            # Bytes go round, so that all of them together are exact and none ever gets less than
+            # before.
             rest = self.parallel - 1 - number
             size_bytes = (end + rest) // self.parallel - (begin + rest) // self.parallel
             if size_bytes > 0:
@@ -431,8 +472,8 @@ def pairs_of(sources: Sequence[str], destinations: Sequence[str]) -> tuple[Pair,
 
 
 MAX_FLOWS = 10**7
-"""Maximum number of flows in a schedule, or in a window of endless traffic. More are a mistake of units and would fill
-the memory."""
+"""Maximum number of flows in a schedule, or in a window of endless traffic. More are a mistake of
+units and would fill the memory."""
 _HOST = re.compile(r'[^\s,"#]+')
 """Names that the line of a schedule can hold unquoted."""
 
@@ -440,7 +481,8 @@ _HOST = re.compile(r'[^\s,"#]+')
 def _checked(flows: int) -> int:
     if flows > MAX_FLOWS:
         raise ValueError(
-            f"{flows} flows are too many at once (at most {MAX_FLOWS}: give a lower load, larger sizes or less time)"
+            f"{flows} flows are too many at once (at most {MAX_FLOWS}: give a lower load, larger"
+            " sizes or less time)"
         )
     return flows
 

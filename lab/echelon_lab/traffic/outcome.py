@@ -15,15 +15,25 @@ from echelon_lab.traffic.schedule import PACED_HEADER, PacedFlow, ScheduledFlow
 
 @dataclass(frozen=True, slots=True)
 class FlowOutcome:
-    """The outcome of a flow. Times are seconds since the run's time 0, which is also that of the schedule."""
+    """The outcome of a flow.
+
+    Times are seconds since the run's time 0, which is also that of the schedule.
+    """
 
     flow: ScheduledFlow
     started_s: float
-    """Time at which its connection was begun, or for a `PacedFlow` at which its first byte was handed over."""
+    """Time at which its connection was begun, or for a `PacedFlow` at which its first byte was
+    handed over.
+    """
     finished_s: float | None
-    """Time at which its last byte had been received; None if it failed or had not when the run ended."""
+    """Time at which its last byte had been received; None if it failed or had not when the run
+    ended.
+    """
     received: tuple[float, int] | None = None
-    """Bytes received of an unfinished flow, where that is known: (until when, how many). Otherwise none count."""
+    """Bytes received of an unfinished flow, where that is known: (until when, how many).
+
+    Otherwise none count.
+    """
     failed: str | None = None
     """The reason why it can never finish, such as ``connection refused``."""
 
@@ -35,7 +45,10 @@ class FlowOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrafficSummary:
-    """A summary of the flows that were to start in an interval. Loads are payload bits per second over the interval."""
+    """A summary of the flows that were to start in an interval.
+
+    Loads are payload bits per second over the interval.
+    """
 
     offered_bps: float
     """Load of the flows that were to start in it."""
@@ -49,17 +62,20 @@ class TrafficSummary:
     p50_completion_s: float | None
     p99_completion_s: float | None
     mean_slowdown: float | None
-    """Completion time relative to that at the full capacity (or at the flow's own rate), without headers."""
+    """Completion time relative to that at the full capacity (or at the flow's own rate), without
+    headers.
+    """
 
 
 def summary(
     outcomes: Iterable[FlowOutcome], from_s: float, to_s: float, capacity_bps: float | None = None
 ) -> TrafficSummary:
-    """Return what happened between `from_s` and `to_s` (seconds since time 0). `capacity_bps` is that of the flows'
-    bottleneck.
+    """Return what happened between `from_s` and `to_s` (seconds since time 0). `capacity_bps` is
+    that of the flows' bottleneck.
 
-    A flow's bytes count as received evenly between its beginning and its end: a flow that is under way at a border of
-    the interval counts with its part inside. Percentiles are the smallest times that so many per cent do not exceed.
+    A flow's bytes count as received evenly between its beginning and its end: a flow that is under
+    way at a border of the interval counts with its part inside. Percentiles are the smallest times
+    that so many per cent do not exceed.
     """
     if to_s <= from_s:
         raise ValueError(f"the interval from {from_s} s to {to_s} s is empty")
@@ -98,7 +114,8 @@ def summary(
 
 
 def until(outcomes: Iterable[FlowOutcome], end_s: float) -> Iterator[FlowOutcome]:
-    """Yield the outcomes as they were at `end_s`: flows that ended later are unfinished, and later ones are missing.
+    """Yield the outcomes as they were at `end_s`: flows that ended later are unfinished, and later
+    ones are missing.
 
     A flow's bytes count as received evenly between its beginning and its end.
     """
@@ -114,8 +131,8 @@ def until(outcomes: Iterable[FlowOutcome], end_s: float) -> Iterator[FlowOutcome
 
 
 def percentile(ordered: Sequence[float], per_cent: int) -> float | None:
-    """Return the smallest of the `ordered` values that at least so many per cent of them do not exceed; None if there
-    are none."""
+    """Return the smallest of the `ordered` values that at least so many per cent of them do not
+    exceed; None if there are none."""
     if not ordered:
         return None
     return ordered[max(math.ceil(len(ordered) * per_cent / 100) - 1, 0)]
@@ -151,7 +168,9 @@ def write_outcomes(outcomes: Iterable[FlowOutcome], path: str | Path) -> None:
             rows.writerow(HEADER)
             rows.writerows(_row(outcome) for outcome in outcomes)
     except OSError as error:
-        raise DocumentError(str(path), "", f"{error.strerror or error} (name a file that can be written)") from None
+        raise DocumentError(
+            str(path), "", f"{error.strerror or error} (name a file that can be written)"
+        ) from None
 
 
 def read_outcomes(path: str | Path) -> tuple[FlowOutcome, ...]:
@@ -161,7 +180,11 @@ def read_outcomes(path: str | Path) -> tuple[FlowOutcome, ...]:
         with Path(path).open(encoding="utf-8", newline="") as lines:
             rows = csv.reader(lines, strict=True)
             if tuple(next(rows, ())) != HEADER:
-                raise DocumentError(file, "line 1", f"is not {','.join(HEADER)} (check that it is a file of outcomes)")
+                raise DocumentError(
+                    file,
+                    "line 1",
+                    f"is not {','.join(HEADER)} (check that it is a file of outcomes)",
+                )
             return tuple(_outcomes(rows, file))
     except OSError as error:
         raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
@@ -183,7 +206,9 @@ def _row(outcome: FlowOutcome) -> tuple[object, ...]:
 def _outcomes(rows: Iterator[list[str]], file: str) -> Iterator[FlowOutcome]:
     for number, row in enumerate(rows, start=2):
         try:
-            start, src, dst, size, rate, connection, started, finished, until, received, failed = row
+            start, src, dst, size, rate, connection, started, finished, until, received, failed = (
+                row
+            )
             flow = ScheduledFlow(int(start), src, dst, int(size))
             if rate:
                 flow = PacedFlow(int(start), src, dst, int(size), int(rate), int(connection))

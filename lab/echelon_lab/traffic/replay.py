@@ -1,7 +1,8 @@
 """Schedules over real sockets: `send` on the hosts that send, `receive` on those that receive.
 
-Several processes share the flows of a schedule. They send open loop: a flow's connection is opened at its scheduled
-time, however many are under way. The processes of one machine use one clock (`CLOCK_MONOTONIC`).
+Several processes share the flows of a schedule. They send open loop: a flow's connection is opened
+at its scheduled time, however many are under way. The processes of one machine use one clock
+(`CLOCK_MONOTONIC`).
 """
 
 from __future__ import annotations
@@ -63,9 +64,13 @@ class Replay:
 
     @property
     def lateness_s(self) -> list[float]:
-        """Return how much later than scheduled each flow began, ascending. Pieces of long flows wait for each other, so
-        they are left out."""
-        return sorted(o.started_s - o.flow.start_us / 1e6 for o in self.outcomes if not isinstance(o.flow, PacedFlow))
+        """Return how much later than scheduled each flow began, ascending. Pieces of long flows
+        wait for each other, so they are left out."""
+        return sorted(
+            o.started_s - o.flow.start_us / 1e6
+            for o in self.outcomes
+            if not isinstance(o.flow, PacedFlow)
+        )
 
     def summary(self, capacity_bps: float | None = None) -> TrafficSummary:
         """Return the summary of the schedule's whole duration, or of the part that was sent."""
@@ -74,20 +79,33 @@ class Replay:
     @property
     def until_s(self) -> float:
         """End of the time that the loads of `summary` cover."""
-        return max(min(self.duration_s, self.ended_s), 1e-6) if self.not_due else max(self.duration_s, 1e-6)
+        return (
+            max(min(self.duration_s, self.ended_s), 1e-6)
+            if self.not_due
+            else max(self.duration_s, 1e-6)
+        )
 
     def intervals(self, length_s: float) -> list[tuple[float, TrafficSummary]]:
-        """Yield (start, summary) of each interval of `length_s`, in order. The last interval may be shorter."""
+        """Yield (start, summary) of each interval of `length_s`, in order.
+
+        The last interval may be shorter.
+        """
         count = max(math.ceil(self.until_s / length_s - 1e-6), 1)
         parts: list[list[FlowOutcome]] = [[] for _ in range(count)]
         for outcome in self.outcomes:
-            # Each flow is looked at only where it matters: where it was to start and while it was received.
+            # Each flow is looked at only where it matters: where it was to start and while it was
+            # received.
             due = outcome.flow.start_us / 1e6
             end_s = outcome.finished_s or (outcome.received or (outcome.started_s, 0))[0]
-            for at in range(max(int(due / length_s), 0), min(int(max(end_s, due) / length_s), count - 1) + 1):
+            for at in range(
+                max(int(due / length_s), 0), min(int(max(end_s, due) / length_s), count - 1) + 1
+            ):
                 parts[at].append(outcome)
         ends_s = [*((at + 1) * length_s for at in range(count - 1)), self.until_s]
-        return [(at * length_s, summary(part, at * length_s, ends_s[at])) for at, part in enumerate(parts)]
+        return [
+            (at * length_s, summary(part, at * length_s, ends_s[at]))
+            for at, part in enumerate(parts)
+        ]
 
 
 @dataclass(frozen=True)
@@ -101,8 +119,8 @@ class SendOptions:
 
 
 Progress = Callable[[float, int, int], bool]
-"""Function of (seconds since time 0, flows finished, flows failed) that returns whether to go on. It is called several
-times a second."""
+"""Function of (seconds since time 0, flows finished, flows failed) that returns whether to go on.
+It is called several times a second."""
 
 
 def send(
@@ -114,20 +132,26 @@ def send(
 ) -> Replay:
     """Send the flows of `schedule` whose source is one of `sources`.
 
-    `addresses` gives the IPv4 address and the TCP port of the receiver by host. Where it has a source, the source's
-    flows come from that address. An exception of `progress`, such as an interruption, or its False ends the replay
-    early: the flows that were under way are unfinished.
+    `addresses` gives the IPv4 address and the TCP port of the receiver by host. Where it has a
+    source, the source's flows come from that address. An exception of `progress`, such as an
+    interruption, or its False ends the replay early: the flows that were under way are unfinished.
 
     Raises `ReplayError`.
     """
     options = options or SendOptions()
     flows = [flow for flow in schedule.flows if flow.src in sources]
     if not flows:
-        raise ReplayError(f"the schedule has no flow from {', '.join(sources)} (see echelon traffic show)")
+        raise ReplayError(
+            f"the schedule has no flow from {', '.join(sources)} (see echelon traffic show)"
+        )
     for host in dict.fromkeys(flow.dst for flow in flows):
         if host not in addresses:
-            raise ReplayError(f"the address of host {host} is not known (give --host {host}=ADDRESS, or --fabric)")
-    _check_sockets(options.sockets, {host: addresses[host][0] for host in sources if host in addresses})
+            raise ReplayError(
+                f"the address of host {host} is not known (give --host {host}=ADDRESS, or --fabric)"
+            )
+    _check_sockets(
+        options.sockets, {host: addresses[host][0] for host in sources if host in addresses}
+    )
     begin_ns = now_ns() + _LEAD_NS if options.begin_ns is None else options.begin_ns
     end_ns = begin_ns + schedule.duration_us * 1000 + round(options.wait_s * 1e9)
     works = [
@@ -188,16 +212,21 @@ def _check_sockets(options: SocketOptions, sources: Mapping[str, str]) -> None:
     except OSError as error:
         what = f"congestion control {options.congestion}, DSCP {options.dscp}"
         raise ReplayError(
-            f"no socket with {what}: {error.strerror} (see /proc/sys/net/ipv4/tcp_available_congestion_control)"
+            f"no socket with {what}: {error.strerror} (see"
+            " /proc/sys/net/ipv4/tcp_available_congestion_control)"
         ) from None
     for host, address in sources.items():
         try:
             options.socket(address).close()
         except OSError as error:
-            raise ReplayError(f"cannot send from {host}, {address}: {error.strerror} (run this on {host})") from None
+            raise ReplayError(
+                f"cannot send from {host}, {address}: {error.strerror} (run this on {host})"
+            ) from None
 
 
-def _replay(schedule: Schedule, flows: Sequence[ScheduledFlow], results: Sequence[Result], begin_ns: int) -> Replay:
+def _replay(
+    schedule: Schedule, flows: Sequence[ScheduledFlow], results: Sequence[Result], begin_ns: int
+) -> Replay:
     def seconds(at_ns: int) -> float:
         return (at_ns - begin_ns) / 1e9
 
@@ -209,12 +238,22 @@ def _replay(schedule: Schedule, flows: Sequence[ScheduledFlow], results: Sequenc
                 flow,
                 seconds(result.started_ns),
                 None if result.finished_ns is None else seconds(result.finished_ns),
-                None if received is None else (seconds(received[0]), min(received[1], flow.size_bytes)),
+                (
+                    None
+                    if received is None
+                    else (seconds(received[0]), min(received[1], flow.size_bytes))
+                ),
                 result.failed,
             )
         )
     ecn = sum(result.ecn for result in results)
-    return Replay(tuple(outcomes), schedule.duration_us / 1e6, seconds(now_ns()), ecn, len(flows) - len(results))
+    return Replay(
+        tuple(outcomes),
+        schedule.duration_us / 1e6,
+        seconds(now_ns()),
+        ecn,
+        len(flows) - len(results),
+    )
 
 
 def receive(
@@ -224,10 +263,11 @@ def receive(
     ready: Callable[[int], None] = lambda port: None,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Received:
-    """Receive flows at `address` until `go_on`, which is called several times a second, returns False or raises.
+    """Receive flows at `address` until `go_on`, which is called several times a second, returns
+    False or raises.
 
-    `ready` is called with the port, which the system chooses if `port` is 0, once connections are accepted. Raises
-    `ReplayError`.
+    `ready` is called with the port, which the system chooses if `port` is 0, once connections are
+    accepted. Raises `ReplayError`.
     """
     total = Received()
     with ExitStack() as stack:
@@ -235,7 +275,9 @@ def receive(
         for _ in range(processes):
             listeners.append(stack.enter_context(_listener(address, port)))
             port = listeners[0].getsockname()[1]
-        workforce = stack.enter_context(Workforce([partial(_receive_part, listener) for listener in listeners]))
+        workforce = stack.enter_context(
+            Workforce([partial(_receive_part, listener) for listener in listeners])
+        )
         for listener in listeners:
             listener.close()
         ready(port)
@@ -334,7 +376,8 @@ class TrafficReceiver:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Without descriptors, none can be accepted until a connection ends; otherwise it is gone already.
+                # Without descriptors, none can be accepted until a connection ends; otherwise it is
+                # gone already.
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._epoll.unregister(self._listener.fileno())
                     self._full = True
@@ -358,8 +401,8 @@ class TrafficReceiver:
             self._close(fd, broken=not reception.idle)
 
     def _read(self, connection: socket.socket, reception: Reception) -> bool:
-        """Read once; return whether the connection goes on. Raises `BlockingIOError` when there is nothing more for
-        now."""
+        """Read once; return whether the connection goes on. Raises `BlockingIOError` when there is
+        nothing more for now."""
         wanted = reception.header_wants
         if wanted:
             data = connection.recv(wanted)
@@ -367,7 +410,9 @@ class TrafficReceiver:
             whole = reception.read_header(data) if data else False
         else:
             # The kernel drops the bytes instead of copying them.
-            count = connection.recv_into(self._buffer, min(reception.left, _BUFFER_BYTES), socket.MSG_TRUNC)
+            count = connection.recv_into(
+                self._buffer, min(reception.left, _BUFFER_BYTES), socket.MSG_TRUNC
+            )
             whole = reception.skip(count) if count else False
         if not count:
             self._close(connection.fileno(), broken=not reception.idle)
@@ -390,8 +435,8 @@ class TrafficReceiver:
 
 
 Work = Callable[[int, Callable[[Any], None]], None]
-"""Work for a process of its own: a function of a descriptor, which can be read at its end once it is time to stop, and
-of a function that hands a value to the parent. Values must be picklable."""
+"""Work for a process of its own: a function of a descriptor, which can be read at its end once it
+is time to stop, and of a function that hands a value to the parent. Values must be picklable."""
 
 _STOP_WITHIN_S = 10.0
 """How long processes may take to end after being told to stop."""
@@ -404,7 +449,9 @@ class WorkFailedError(CodedError, RuntimeError):
 
 
 class Workforce:
-    """A context manager that forks a process for each of `works` at its beginning and stops them at its end."""
+    """A context manager that forks a process for each of `works` at its beginning and stops them at
+    its end.
+    """
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = works
@@ -423,12 +470,17 @@ class Workforce:
                 reader, writer = context.Pipe(duplex=False)
                 inherited = [reader, *self._results]
                 process = context.Process(
-                    target=_child, args=(work, stop_read, self._stop_write, writer, inherited), daemon=True
+                    target=_child,
+                    args=(work, stop_read, self._stop_write, writer, inherited),
+                    daemon=True,
                 )
                 with warnings.catch_warnings():
-                    # Newer Pythons warn of forking beside threads: of locks that these hold at that moment. The
-                    # children use none but the interpreter's own, which it sets free in them.
-                    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+                    # Newer Pythons warn of forking beside threads: of locks that these hold at that
+                    # moment. The children use none but the interpreter's own, which it sets free in
+                    # them.
+                    warnings.filterwarnings(
+                        "ignore", "This process .* is multi-threaded", DeprecationWarning
+                    )
                     process.start()
                 writer.close()
                 self._processes.append(process)
@@ -458,8 +510,8 @@ class Workforce:
             self._stop_write = -1
 
     def results(self, timeout_s: float) -> Iterator[Any]:
-        """Return what the processes hand over within that time; end early when all have ended. Raises
-        `WorkFailedError`."""
+        """Return what the processes hand over within that time; end early when all have ended.
+        Raises `WorkFailedError`."""
         until = time.monotonic() + timeout_s
         while self._results:
             ready = wait(list(self._results), max(until - time.monotonic(), 0))
@@ -480,7 +532,9 @@ class Workforce:
 
     @property
     def working(self) -> bool:
-        """Whether some process has not ended yet, or some value that it handed over was not taken."""
+        """Whether some process has not ended yet, or some value that it handed over was not
+        taken.
+        """
         return bool(self._results)
 
     def _ended(self, reader: Connection) -> None:
@@ -489,17 +543,21 @@ class Workforce:
         process.join()
         if process.exitcode:
             raise WorkFailedError(
-                f"a process of the replay ended with status {process.exitcode} (check what killed it)"
+                f"a process of the replay ended with status {process.exitcode} (check what"
+                " killed it)"
             )
 
 
-def _child(work: Work, stop_read: int, stop_write: int, writer: Connection, inherited: list[Connection]) -> None:
-    # Only the parent may hold the end of the pipe that stays open as long as it lives, and the ends by which other
-    # children notice that nobody listens.
+def _child(
+    work: Work, stop_read: int, stop_write: int, writer: Connection, inherited: list[Connection]
+) -> None:
+    # Only the parent may hold the end of the pipe that stays open as long as it lives, and the ends
+    # by which other children notice that nobody listens.
     os.close(stop_write)
     for connection in inherited:
         connection.close()
-    # Ctrl-C interrupts all processes of a command; the parent tells its processes to stop and waits for their results.
+    # Ctrl-C interrupts all processes of a command; the parent tells its processes to stop and waits
+    # for their results.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -523,11 +581,12 @@ HOW = "run: sysctl -w net.ipv4.tcp_ecn=1 (in the sender's network namespace)"
 
 
 def asks_for_ecn() -> bool:
-    """Return whether new connections from this network namespace ask for ECN by its setting. Routes can ask as well.
+    """Return whether new connections from this network namespace ask for ECN by its setting. Routes
+    can ask as well.
 
-    No socket option asks for ECN: of IP_TOS, Linux leaves the two bits alone on TCP sockets, and sets ECT by itself on
-    connections whose ends agreed on ECN when they were opened. An end accepts it by default (value 2); to ask for it,
-    one of
+    No socket option asks for ECN: of IP_TOS, Linux leaves the two bits alone on TCP sockets, and
+    sets ECT by itself on connections whose ends agreed on ECN when they were opened. An end accepts
+    it by default (value 2); to ask for it, one of
 
     * ``net.ipv4.tcp_ecn`` = 1 in the sender's network namespace: all of its connections ask,
     * ``ip route change ... features ecn``: those over a route ask,

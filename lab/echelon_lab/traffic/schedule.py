@@ -7,9 +7,9 @@ A file is CSV with a head::
     start_us,src,dst,bytes
     118,s2,s0,10000
 
-`# key: value` lines are kept (`Schedule.about`); `duration_us` is read, and if it is absent the schedule ends with its
-last start. A schedule with paced flows has two more columns, ``rate_bps,connection``, empty for flows that are not
-paced.
+`# key: value` lines are kept (`Schedule.about`); `duration_us` is read, and if it is absent the
+schedule ends with its last start. A schedule with paced flows has two more columns,
+``rate_bps,connection``, empty for flows that are not paced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class ScheduledFlow:
     """One transfer over a TCP connection of its own, with an end."""
 
     start_us: int
-    """Microseconds since the schedule's beginning at which its connection is opened, whatever happens to earlier flows.
+    """Microseconds since the schedule's beginning at which its connection is opened, whatever
+    happens to earlier flows.
     """
     src: str
     """The host that sends."""
@@ -53,10 +54,11 @@ class ScheduledFlow:
 class PacedFlow(ScheduledFlow):
     """A piece of a long flow that is sent at `rate_bps` at most.
 
-    Pieces with equal `src`, `dst` and `connection` follow each other on one TCP connection, which stays open between
-    them: a long flow is in pieces only so that its load can be told over time. A piece that is due while the one before
-    it is still being sent waits for it and may then be sent faster, until the flow has caught up: `rate_bps` holds for
-    the mean since the flow's start (as in iperf3).
+    Pieces with equal `src`, `dst` and `connection` follow each other on one TCP connection, which
+    stays open between them: a long flow is in pieces only so that its load can be told over time. A
+    piece that is due while the one before it is still being sent waits for it and may then be sent
+    faster, until the flow has caught up: `rate_bps` holds for the mean since the flow's start (as
+    in iperf3).
     """
 
     rate_bps: int
@@ -70,7 +72,10 @@ class Schedule:
     flows: tuple[ScheduledFlow, ...]
     """Flows sorted by their starts. A few of them may be `PacedFlow`."""
     duration_us: int
-    """The time that the load is counted over. A flow may start later where an algorithm leaves its end to chance."""
+    """The time that the load is counted over.
+
+    A flow may start later where an algorithm leaves its end to chance.
+    """
     about: Mapping[str, str] = field(default_factory=dict)
     """Notes for the reader of the file on how the schedule was made."""
 
@@ -94,8 +99,9 @@ MAX_RATE_BPS = 10**13
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
-    """Write `schedule` to `path`; a file that was there is replaced once the new one is whole. What is there and is no
-    file of its own (a link, a pipe, a device as /dev/stdout) is written into. Raises `DocumentError`."""
+    """Write `schedule` to `path`; a file that was there is replaced once the new one is whole. What
+    is there and is no file of its own (a link, a pipe, a device as /dev/stdout) is written into.
+    Raises `DocumentError`."""
     target = Path(path)
     try:
         if target.is_symlink() or (target.exists() and not target.is_file()):
@@ -115,7 +121,9 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
                 whole.unlink()
                 raise
     except OSError as error:
-        raise DocumentError(str(path), "", f"{error.strerror or error} (name a file that can be written)") from None
+        raise DocumentError(
+            str(path), "", f"{error.strerror or error} (name a file that can be written)"
+        ) from None
 
 
 def _write(schedule: Schedule, out: IO[str]) -> None:
@@ -127,7 +135,10 @@ def _write(schedule: Schedule, out: IO[str]) -> None:
 
 
 def read_schedule(path: str | Path) -> Schedule:
-    """Return the schedule in the file `path`, sorted by start. Raises `DocumentError` with the line at fault."""
+    """Return the schedule in the file `path`, sorted by start.
+
+    Raises `DocumentError` with the line at fault.
+    """
     file = str(path)
     about: dict[str, str] = {}
     try:
@@ -141,24 +152,33 @@ def read_schedule(path: str | Path) -> Schedule:
                 if colon:
                     about[key.strip()] = value.strip()
             else:
-                raise DocumentError(file, "", f"has no line {','.join(HEADER)} (check that it is a schedule)")
+                raise DocumentError(
+                    file, "", f"has no line {','.join(HEADER)} (check that it is a schedule)"
+                )
             columns = tuple(name.strip() for name in text.split(","))
             if columns not in (HEADER, PACED_HEADER):
-                reason = f"{shown(text.strip())} are not the columns of a schedule (write {','.join(HEADER)})"
+                reason = (
+                    f"{shown(text.strip())} are not the columns of a schedule (write"
+                    f" {','.join(HEADER)})"
+                )
                 raise DocumentError(file, f"line {line}", reason)
             with _collector_paused():
                 flows = list(_flows(csv.reader(lines, strict=True), len(columns), file, line))
     except OSError as error:
         raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
     except UnicodeDecodeError as error:
-        raise DocumentError(file, "", f"byte {error.start} is not UTF-8 text (check that it is a schedule)") from None
+        raise DocumentError(
+            file, "", f"byte {error.start} is not UTF-8 text (check that it is a schedule)"
+        ) from None
     flows.sort(key=attrgetter("start_us"))
     last_us = flows[-1].start_us + 1 if flows else 0
     duration_us = _duration_us(about.pop("duration_us", str(last_us)), file)
     return Schedule(tuple(flows), duration_us, about)
 
 
-def _flows(rows: Iterator[list[str]], columns: int, file: str, line: int) -> Iterator[ScheduledFlow]:
+def _flows(
+    rows: Iterator[list[str]], columns: int, file: str, line: int
+) -> Iterator[ScheduledFlow]:
     """Yield the flows in `rows`, the first of which is in the line after `line`."""
     names: dict[str, str] = {}
     row: list[str] = []
@@ -171,7 +191,13 @@ def _flows(rows: Iterator[list[str]], columns: int, file: str, line: int) -> Ite
                 raise ValueError(f"has {len(row)} columns (give {columns})")
             start_us, size_bytes = int(row[0]), int(row[3])
             src, dst = row[1], row[2]
-            if not (0 <= start_us <= MAX_START_US and 1 <= size_bytes <= MAX_SIZE_BYTES and src and dst and src != dst):
+            if not (
+                0 <= start_us <= MAX_START_US
+                and 1 <= size_bytes <= MAX_SIZE_BYTES
+                and src
+                and dst
+                and src != dst
+            ):
                 raise ValueError(_fault(start_us, src, dst, size_bytes))
             # One object for each name, not one for each line.
             src, dst = names.setdefault(src, src), names.setdefault(dst, dst)
@@ -180,22 +206,27 @@ def _flows(rows: Iterator[list[str]], columns: int, file: str, line: int) -> Ite
                 continue
             rate_bps, connection = int(row[4]), int(row[5])
             if not 1 <= rate_bps <= MAX_RATE_BPS or connection < 0:
-                raise ValueError(f"rate_bps {rate_bps}, connection {connection}: give a rate from 1, a number from 0")
+                raise ValueError(
+                    f"rate_bps {rate_bps}, connection {connection}: give a rate from 1, a number"
+                    " from 0"
+                )
             yield PacedFlow(start_us, src, dst, size_bytes, rate_bps, connection)
     except csv.Error as error:
         raise DocumentError(file, f"line {line + 1}", f"{error} (correct the CSV)") from None
     except ValueError as error:
         reason = str(error)
         if reason.startswith("invalid literal") or "digits" in reason:
-            wrong = next(text for at, text in enumerate(row) if at not in (1, 2) and not _is_number(text))
+            wrong = next(
+                text for at, text in enumerate(row) if at not in (1, 2) and not _is_number(text)
+            )
             reason = f"{shown(wrong)} is not a whole number (correct the line)"
         raise DocumentError(file, f"line {line}", reason) from None
 
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause the collector while millions of flows are made. They refer to nothing, and looking through them takes
-    longer."""
+    """Pause the collector while millions of flows are made. They refer to nothing, and looking
+    through them takes longer."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -225,7 +256,9 @@ def _fault(start_us: int, src: str, dst: str, size_bytes: int) -> str:
 
 def _duration_us(text: str, file: str) -> int:
     if not _is_number(text) or not 0 <= int(text) <= MAX_START_US:
-        raise DocumentError(file, "duration_us", f"{shown(text)} is not a number of microseconds (remove the line)")
+        raise DocumentError(
+            file, "duration_us", f"{shown(text)} is not a number of microseconds (remove the line)"
+        )
     return int(text)
 
 
@@ -278,14 +311,21 @@ def burst_us(schedule: Schedule) -> int | None:
 
 
 def burst_share(schedule: Schedule, length_us: int) -> float:
-    """Return the part of all bytes whose flows start in the first `length_us` of each period of ten times that."""
+    """Return the part of all bytes whose flows start in the first `length_us` of each period of ten
+    times that.
+    """
     period_us = BURST_PERIOD * length_us
-    inside = sum(flow.size_bytes for flow in schedule.flows if flow.start_us % period_us < length_us)
+    inside = sum(
+        flow.size_bytes for flow in schedule.flows if flow.start_us % period_us < length_us
+    )
     return inside / schedule.total_bytes if schedule.total_bytes else 0.0
 
 
 def loads_bps(flows: Sequence[ScheduledFlow], begin_us: int, end_us: int, bins: int) -> list[float]:
-    """Return the offered load in each of `bins` equal parts of that time. Flows count when they start."""
+    """Return the offered load in each of `bins` equal parts of that time.
+
+    Flows count when they start.
+    """
     totals = [0] * bins
     for flow in flows:
         if begin_us <= flow.start_us < end_us:

@@ -1,5 +1,5 @@
-"""One sending process: it opens each flow's connection when it is due, whatever happens to earlier flows, and sends its
-bytes."""
+"""One sending process: it opens each flow's connection when it is due, whatever happens to earlier
+flows, and sends its bytes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,17 @@ from echelon_lab.traffic.wire import (
 )
 
 BURST_BYTES = 16 * 1024
-"""Approximate size of a portion for the socket. Smaller ones would wake the sender more often than flows gain by it."""
+"""Approximate size of a portion for the socket.
+
+Smaller ones would wake the sender more often than flows gain by it.
+"""
 MIN_TICK_NS, MAX_TICK_NS = 1_000_000, 50_000_000
 
 
 class Pacer:
-    """The pace of one long flow, which began at `begin_ns` and is sent at a mean of `rate_bps` from then on."""
+    """The pace of one long flow, which began at `begin_ns` and is sent at a mean of `rate_bps` from
+    then on.
+    """
 
     __slots__ = ("_begin_ns", "_rate_bps", "due_bytes", "tick_ns")
 
@@ -46,7 +51,9 @@ class Pacer:
         """How long to wait between two portions."""
 
     def allowed(self, now_ns: int) -> int:
-        """Return how many bytes may have been sent by then: a portion ahead, so that the rate is met."""
+        """Return how many bytes may have been sent by then: a portion ahead, so that the rate is
+        met.
+        """
         ahead_ns = now_ns - self._begin_ns + self.tick_ns
         return min(ahead_ns * self._rate_bps // (8 * 10**9), self.due_bytes)
 
@@ -57,9 +64,13 @@ _SENDS_AT_ONCE = 4
 _REPORT_EVERY_NS = 200_000_000
 
 _IP_BIND_ADDRESS_NO_PORT = 24
-"""Option from <linux/in.h>: the port is chosen when the destination is known, so that many connections can share it."""
+"""Option from <linux/in.h>: the port is chosen when the destination is known, so that many
+connections can share it.
+"""
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
-"""Linger for 0 seconds: no state remains that would keep the connection's port from being used again."""
+"""Linger for 0 seconds: no state remains that would keep the connection's port from being used
+again.
+"""
 _TCPI_OPTIONS_OFFSET, _TCPI_OPT_ECN = 5, 8
 """Position in struct tcp_info of <linux/tcp.h>."""
 
@@ -72,8 +83,8 @@ class Result(NamedTuple):
     started_ns: int
     finished_ns: int | None
     received: tuple[int, int] | None
-    """Progress of a flow that was under way at the end: (when, bytes that the other end's system had acknowledged by
-    then)."""
+    """Progress of a flow that was under way at the end: (when, bytes that the other end's system
+    had acknowledged by then)."""
     failed: str | None
     ecn: bool
     """Whether the two ends had agreed on ECN."""
@@ -120,7 +131,18 @@ class _Transfer:
 
 
 class _Connection:
-    __slots__ = ("answer", "failed", "pacer", "position", "sending", "sock", "ticking", "total", "waiting", "writing")
+    __slots__ = (
+        "answer",
+        "failed",
+        "pacer",
+        "position",
+        "sending",
+        "sock",
+        "ticking",
+        "total",
+        "waiting",
+        "writing",
+    )
 
     def __init__(self, sock: socket.socket, pacer: Pacer | None) -> None:
         self.sock, self.pacer = sock, pacer
@@ -134,7 +156,9 @@ class _Connection:
         """Bytes of all transfers so far."""
         self.answer = b""
         self.writing = True
-        """Whether the system is asked to tell when there is room for more, or first that the connection stands."""
+        """Whether the system is asked to tell when there is room for more, or first that the
+        connection stands.
+        """
         self.ticking = False
         self.failed: str | None = None
 
@@ -155,18 +179,20 @@ class _Connection:
 
     def ecn(self) -> bool:
         with suppress(OSError):
-            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCPI_OPTIONS_OFFSET + 1)
+            info = self.sock.getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, _TCPI_OPTIONS_OFFSET + 1
+            )
             return bool(info[_TCPI_OPTIONS_OFFSET] & _TCPI_OPT_ECN)
         return False
 
 
 class TrafficSender:
-    """A sender of `flows`, (number, flow) sorted by start, from the monotonic time `begin_ns` on, to `addresses` by
-    host.
+    """A sender of `flows`, (number, flow) sorted by start, from the monotonic time `begin_ns` on,
+    to `addresses` by host.
 
-    Ends when all have finished, at `end_ns`, or when `stop_fd` can be read or is closed at its other end. Where the
-    address of a source is known, too, its flows come from it. `report` is called with results every now and then and,
-    of everything that was begun, before the end.
+    Ends when all have finished, at `end_ns`, or when `stop_fd` can be read or is closed at its
+    other end. Where the address of a source is known, too, its flows come from it. `report` is
+    called with results every now and then and, of everything that was begun, before the end.
     """
 
     def __init__(
@@ -207,7 +233,9 @@ class TrafficSender:
                 if now >= report_ns:
                     self._flush()
                     report_ns = now + _REPORT_EVERY_NS
-                if self._handle(min(wake_ns, self._end_ns, report_ns if self._results else self._end_ns)):
+                if self._handle(
+                    min(wake_ns, self._end_ns, report_ns if self._results else self._end_ns)
+                ):
                     break
             self._abandon()
             self._flush()
@@ -283,8 +311,11 @@ class TrafficSender:
         return self._end_ns
 
     def _handle(self, wake_ns: int) -> bool:
-        """Wait for the sockets until `wake_ns` and serve them; return whether it is time to stop."""
-        # epoll counts in milliseconds, select in microseconds; and epoll's own descriptor can be waited for.
+        """Wait for the sockets until `wake_ns` and serve them; return whether it is time to
+        stop.
+        """
+        # epoll counts in milliseconds, select in microseconds; and epoll's own descriptor can be
+        # waited for.
         timeout_s = (wake_ns - now_ns()) / 1e9
         if timeout_s > 0:
             select.select([self._epoll.fileno()], [], [], timeout_s)
@@ -296,7 +327,9 @@ class TrafficSender:
                 continue
             if events & (select.EPOLLERR | select.EPOLLHUP):
                 code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                self._fail(connection, os.strerror(code) if code else "connection closed by the receiver")
+                self._fail(
+                    connection, os.strerror(code) if code else "connection closed by the receiver"
+                )
                 continue
             if events & select.EPOLLIN:
                 self._read(connection)
@@ -328,7 +361,9 @@ class TrafficSender:
             if room <= 0:
                 self._watch(connection, writing=False)
                 connection.ticking = True
-                heapq.heappush(self._ticks, (now + connection.pacer.tick_ns, connection.sock.fileno()))
+                heapq.heappush(
+                    self._ticks, (now + connection.pacer.tick_ns, connection.sock.fileno())
+                )
                 return False
         offset = connection.position - transfer.begin_at
         if not offset and connection.pacer is not None:
@@ -362,7 +397,9 @@ class TrafficSender:
             return
         transfer = connection.waiting.popleft()
         finished_ns = receipt.read_by(self._clock, now_ns())
-        self._results.append(Result(transfer.number, transfer.started_ns, finished_ns, None, None, connection.ecn()))
+        self._results.append(
+            Result(transfer.number, transfer.started_ns, finished_ns, None, None, connection.ecn())
+        )
         self._unanswered -= 1
         if connection.pacer is None:
             self._close(connection)
@@ -370,7 +407,9 @@ class TrafficSender:
     def _fail(self, connection: _Connection, reason: str) -> None:
         connection.failed = reason
         for transfer in (*connection.waiting, *connection.sending):
-            self._results.append(Result(transfer.number, transfer.started_ns, None, None, reason, connection.ecn()))
+            self._results.append(
+                Result(transfer.number, transfer.started_ns, None, None, reason, connection.ecn())
+            )
             self._unanswered -= 1
         self._close(connection)
 
@@ -378,8 +417,17 @@ class TrafficSender:
         for connection in self._open.values():
             acknowledged, now = connection.acknowledged(), now_ns()
             for transfer in (*connection.waiting, *connection.sending):
-                received = min(max(acknowledged - transfer.begin_at, 0), transfer.end_at - transfer.begin_at)
-                result = Result(transfer.number, transfer.started_ns, None, (now, received), None, connection.ecn())
+                received = min(
+                    max(acknowledged - transfer.begin_at, 0), transfer.end_at - transfer.begin_at
+                )
+                result = Result(
+                    transfer.number,
+                    transfer.started_ns,
+                    None,
+                    (now, received),
+                    None,
+                    connection.ecn(),
+                )
                 self._results.append(result)
 
     def _close(self, connection: _Connection) -> None:

@@ -1,11 +1,14 @@
 """Distributions of flow sizes, from tables of published cumulative distributions.
 
-A table is a text file of points ``bytes cumulative`` with comments after ``#``: so much of all flows (0 to 1) is not
-larger than so many bytes. The tables in `cdf/` are known by their names; each says where its points are from.
+A table is a text file of points ``bytes cumulative`` with comments after ``#``: so much of all
+flows (0 to 1) is not larger than so many bytes. The tables in `cdf/` are known by their names; each
+says where its points are from.
 
-Between its points such a table can be read in two ways, which differ in the mean by a third and more:
+Between its points such a table can be read in two ways, which differ in the mean by a third and
+more:
 
-* ``points``: only the sizes in the table occur, each as often as the step up to it says. The thesis draws like this.
+* ``points``: only the sizes in the table occur, each as often as the step up to it says. The thesis
+  draws like this.
 * ``linear``: sizes between two points are equally likely, as most traffic generators have it.
 """
 
@@ -40,7 +43,9 @@ class _Points:
 class _Linear:
     def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
         points = pairwise(zip(sizes, shares, strict=True))
-        between = sum((Fraction(a + b, 2) * (high - low) for (a, low), (b, high) in points), Fraction(0))
+        between = sum(
+            (Fraction(a + b, 2) * (high - low) for (a, low), (b, high) in points), Fraction(0)
+        )
         return sizes[0] * shares[0] + between
 
     def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
@@ -52,8 +57,8 @@ class _Linear:
 
 
 READINGS: Mapping[str, _Points | _Linear] = {"points": _Points(), "linear": _Linear()}
-"""The rules for reading a table between its points, by their names in files and on the command line. `sizes` and
-`shares` are its columns, ascending."""
+"""The rules for reading a table between its points, by their names in files and on the command
+line. `sizes` and `shares` are its columns, ascending."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,8 @@ class SizeDistribution:
 
     name: str
     points: tuple[tuple[int, Fraction], ...]
-    """Points of (bytes, share of flows that are not larger), both ascending, up to the share 1. Two points of one size
-    are a step."""
+    """Points of (bytes, share of flows that are not larger), both ascending, up to the share 1. Two
+    points of one size are a step."""
     draw: str = "points"
     """Key of `READINGS`."""
     about: str = field(default="", compare=False)
@@ -71,13 +76,18 @@ class SizeDistribution:
 
     def __post_init__(self) -> None:
         if self.draw not in READINGS:
-            raise ValueError(f"unknown reading of a distribution '{self.draw}' ({suggestion(self.draw, READINGS)})")
+            raise ValueError(
+                f"unknown reading of a distribution '{self.draw}'"
+                f" ({suggestion(self.draw, READINGS)})"
+            )
         if problem := _fault(self.points):
             raise ValueError(f"distribution {self.name}: {problem}")
 
     @cached_property
     def mean_bytes(self) -> Fraction:
-        """The exact mean. (Sizes that are drawn between points are rounded to whole bytes, at least 1.)"""
+        """The exact mean. (Sizes that are drawn between points are rounded to whole bytes, at least
+        1.)
+        """
         return READINGS[self.draw].mean(*self._columns)
 
     def quantile(self, u: float) -> int:
@@ -89,12 +99,18 @@ class SizeDistribution:
         return self.quantile(rng.random())
 
     def scaled(self, factor: Fraction) -> SizeDistribution:
-        """Return the distribution with all sizes times `factor`, rounded to whole bytes, at least 1."""
+        """Return the distribution with all sizes times `factor`, rounded to whole bytes, at least
+        1.
+        """
         if factor <= 0:
             raise ValueError(f"{factor} cannot scale sizes (give a number above 0)")
         if self.points[-1][0] * factor > MAX_SIZE_BYTES:
-            raise ValueError(f"scaled by that, sizes are above {MAX_SIZE_BYTES} bytes (give a smaller number)")
-        points = tuple((max(round(size * factor), 1) if size else 0, share) for size, share in self.points)
+            raise ValueError(
+                f"scaled by that, sizes are above {MAX_SIZE_BYTES} bytes (give a smaller number)"
+            )
+        points = tuple(
+            (max(round(size * factor), 1) if size else 0, share) for size, share in self.points
+        )
         return replace(self, points=points)
 
     @cached_property
@@ -133,20 +149,27 @@ def builtin_sizes() -> tuple[str, ...]:
 
 
 def load_sizes(name_or_path: str | Path, draw: str = "points") -> SizeDistribution:
-    """Return a distribution by its name (`builtin_sizes`) or from a file. Raises `DocumentError`."""
+    """Return a distribution by its name (`builtin_sizes`) or from a file.
+
+    Raises `DocumentError`.
+    """
     text = str(name_or_path)
     path = _DIRECTORY / f"{text}.txt"
     if text not in builtin_sizes():
         path = Path(text)
         if not path.exists():
             choice = suggestion(text, builtin_sizes())
-            raise DocumentError(text, "", f"is neither a distribution of sizes nor a file ({choice})")
+            raise DocumentError(
+                text, "", f"is neither a distribution of sizes nor a file ({choice})"
+            )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise DocumentError(text, "", f"{error.strerror or error} (check the path)") from None
     except UnicodeDecodeError as error:
-        raise DocumentError(text, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)") from None
+        raise DocumentError(
+            text, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)"
+        ) from None
     points = tuple(_points(lines, text))
     if problem := _fault(points):
         raise DocumentError(text, "", problem)
@@ -163,5 +186,8 @@ def _points(lines: Iterable[str], file: str) -> Iterable[tuple[int, Fraction]]:
             size, share = fields
             yield int(size), number(share)
         except ValueError:
-            reason = f"{shown(line.strip())} is not a point (write bytes and the share up to it: 10000 0.15)"
+            reason = (
+                f"{shown(line.strip())} is not a point (write bytes and the share up to it: 10000"
+                " 0.15)"
+            )
             raise DocumentError(file, f"line {at}", reason) from None

@@ -1,9 +1,10 @@
 """The messages of replayed flows: bytes without sockets.
 
-A connection carries transfers one after another. A transfer begins with a header, which says how many bytes follow it,
-and is as long as its flow in all, but never shorter than the header. When its last byte has arrived, the receiver
-answers with a receipt, which says when that was by its clock. So the sender knows the completion time of a flow even
-where the two have no common clock (then an answer's way back is in it), and exactly where they have.
+A connection carries transfers one after another. A transfer begins with a header, which says how
+many bytes follow it, and is as long as its flow in all, but never shorter than the header. When its
+last byte has arrived, the receiver answers with a receipt, which says when that was by its clock.
+So the sender knows the completion time of a flow even where the two have no common clock (then an
+answer's way back is in it), and exactly where they have.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ NO_CLOCK = 0
 
 
 def now_ns() -> int:
-    """Return CLOCK_MONOTONIC, which all processes of a machine have in common (except across time namespaces)."""
+    """Return CLOCK_MONOTONIC, which all processes of a machine have in common (except across time
+    namespaces).
+    """
     return time.monotonic_ns()
 
 
 @cache
 def own_clock() -> int:
-    """Return a number that identifies this machine's monotonic clock since its start; 0 where the system does not
-    tell."""
+    """Return a number that identifies this machine's monotonic clock since its start; 0 where the
+    system does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -74,7 +77,9 @@ class Receipt:
         return _RECEIPT.pack(_MAGIC, self.clock, self.at_ns)
 
     def read_by(self, clock: int, now_ns: int) -> int:
-        """Return when the last byte had arrived by the clock of the reader, who received this at `now_ns`."""
+        """Return when the last byte had arrived by the clock of the reader, who received this at
+        `now_ns`.
+        """
         if self.clock == NO_CLOCK or self.clock != clock:
             return now_ns
         return min(self.at_ns, now_ns)
@@ -109,8 +114,8 @@ class Reception:
         return not self.left and not self._partial
 
     def read_header(self, data: bytes) -> bool:
-        """Read `data`, at most `header_wants` bytes; return whether that completes a transfer no longer than its
-        header.
+        """Read `data`, at most `header_wants` bytes; return whether that completes a transfer no
+        longer than its header.
 
         Raises `WireError`.
         """

@@ -1,1 +1,3 @@
-"""Runs of a scenario in virtual time: packet by packet through embedded switches, or on the fluid model."""
+"""Runs of a scenario in virtual time: packet by packet through embedded switches, or on the fluid
+model.
+"""

@@ -1,8 +1,8 @@
-"""The machine of `echelon.controller.machine` in virtual time: the same controller as the service's, with a store in
-memory.
+"""The machine of `echelon.controller.machine` in virtual time: the same controller as the
+service's, with a store in memory.
 
-It runs on an event loop of its own, beside a testbed that runs in the calling thread. Work that the service does in
-threads is done at once, and the reports of switches say how late it is.
+It runs on an event loop of its own, beside a testbed that runs in the calling thread. Work that the
+service does in threads is done at once, and the reports of switches say how late it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from echelon.controller.machine.jobs import BuiltJob
 from echelon.controller.machine.jobstore import ChosenPolicy
 from echelon.controller.machine.machine import Machine, Settings
 from echelon.controller.machine.planning import Planner
-from echelon.controller.machine.records import COLLECTIONS, Changes, CollectionName, Document, Snapshot
+from echelon.controller.machine.records import (
+    COLLECTIONS,
+    Changes,
+    CollectionName,
+    Document,
+    Snapshot,
+)
 from echelon.controller.service.loop import MachineLoop
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.spec import JobSpec
@@ -50,7 +56,9 @@ class MemoryStore:
     """Documents in memory, saved as soon as they are handed over."""
 
     def __init__(self) -> None:
-        self._documents: dict[CollectionName, dict[str, Document]] = {name: {} for name in COLLECTIONS}
+        self._documents: dict[CollectionName, dict[str, Document]] = {
+            name: {} for name in COLLECTIONS
+        }
 
     def load(self) -> Snapshot:
         """Return all documents as they are now."""
@@ -65,10 +73,12 @@ class MemoryStore:
 
 
 class VirtualController(MachineLoop):
-    """A controller that connects to every switch, accepts the jobs, writes their plan and follows digests.
+    """A controller that connects to every switch, accepts the jobs, writes their plan and follows
+    digests.
 
-    A context manager: connected and written inside. `stop` closes all sessions, as if the controller had died. Entering
-    it raises `PlanError` where there is no plan for all jobs, and `SouthboundError`.
+    A context manager: connected and written inside. `stop` closes all sessions, as if the
+    controller had died. Entering it raises `PlanError` where there is no plan for all jobs, and
+    `SouthboundError`.
 
     Args:
         fabric: with the switches to connect to.
@@ -112,8 +122,8 @@ class VirtualController(MachineLoop):
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events received, by switch."""
         self.failure: BaseException | None = None
-        """The error that keeps the controller from continuing; None: nothing. Its sessions are closed then, so that no
-        switch waits for it."""
+        """The error that keeps the controller from continuing; None: nothing. Its sessions are
+        closed then, so that no switch waits for it."""
         self._jobs = jobs
         self._ranks = capabilities.ranks
         self._sessions = sessions
@@ -123,12 +133,14 @@ class VirtualController(MachineLoop):
         """Calls of one session that read or write must not overlap."""
         self._alarms: list[tuple[float, int, events.Alarm]] = []
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="controller", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="controller", daemon=True
+        )
         self._stack = AsyncExitStack()
         self._hung_up: asyncio.Task[None] | None = None
         self._running = False
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with no_deadlines():
@@ -158,7 +170,9 @@ class VirtualController(MachineLoop):
         self.submit(events.Started())
         for spec, built in self._jobs:
             document = spec.model_dump(mode="json", exclude_unset=True)
-            self.submit(events.RegisterJob(next(self._numbers), document, spec, replace=False, built=built))
+            self.submit(
+                events.RegisterJob(next(self._numbers), document, spec, replace=False, built=built)
+            )
         while self.failure is None and (self.machine.searching or not self.machine.settled):
             # No switch reports anything yet, so that time passes by alarms alone.
             if self._alarms and self.machine.in_force is None:
@@ -185,7 +199,8 @@ class VirtualController(MachineLoop):
         return self._hung_up
 
     async def _end_tasks(self) -> None:
-        # gRPC has tasks of its own, which end when the status of a cancelled call arrives after its channel was closed.
+        # gRPC has tasks of its own, which end when the status of a cancelled call arrives after its
+        # channel was closed.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
             _, unfinished = await asyncio.wait(others, timeout=_LAST_STATUS_S)
@@ -246,10 +261,15 @@ class VirtualController(MachineLoop):
     def plans(self) -> Sequence[ChosenPlan]:
         """Return what the policy has chosen for jobs that share links."""
         searches = self.machine.searches
-        found = ((group, label, searches.chosen.get(group)) for group, label in searches.plans.items())
-        return [ChosenPlan.of(group, label, chosen.choice if chosen else None) for group, label, chosen in found]
+        found = (
+            (group, label, searches.chosen.get(group)) for group, label in searches.plans.items()
+        )
+        return [
+            ChosenPlan.of(group, label, chosen.choice if chosen else None)
+            for group, label, chosen in found
+        ]
 
-    # -- events --------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def _now(self) -> Instant:
         return Instant(self._now_s, self._now_s)
@@ -276,7 +296,7 @@ class VirtualController(MachineLoop):
             setting.ack_timeout_ns for setting in in_force.planned.intents[switch].digests
         )  # fmt: skip
 
-    # -- effects -------------------------------------------------------------------------------------------------------
+    # -- effects -----------------------------------------------------------------------------------
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

@@ -1,4 +1,5 @@
-"""Fabrics of embedded switches in virtual time, reached only as real switches are: by the messages of their protocols.
+"""Fabrics of embedded switches in virtual time, reached only as real switches are: by the messages
+of their protocols.
 
 A fabric hands out frames, addresses and counters. Only modules like this one import softswitch.
 """
@@ -105,21 +106,29 @@ class _Native:
 
 
 class Testbed(ABC, Generic[S]):
-    """The `VirtualSwitches` of a fabric: a context manager inside which the switches' servers run on loopback.
+    """The `VirtualSwitches` of a fabric: a context manager inside which the switches' servers run
+    on loopback.
 
-    Subclasses say what a switch is. `control_latency_s` passes in virtual time between an event on a switch and the
-    moment when its controller hears of it. `queue_bytes` is the memory of each queue of a port, which no controller
-    sets (None: the switch's default).
+    Subclasses say what a switch is. `control_latency_s` passes in virtual time between an event on
+    a switch and the moment when its controller hears of it. `queue_bytes` is the memory of each
+    queue of a port, which no controller sets (None: the switch's default).
     """
 
     def __init__(
-        self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
+        self,
+        fabric: Fabric,
+        control_latency_s: Fraction = Fraction(0),
+        queue_bytes: int | None = None,
     ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
         native = _library()
         self.clock: Loop = EventLoop() if native is None else NativeLoop(native)
         self._lock = threading.RLock()
-        self._network = NativeFabric(self.clock) if isinstance(self.clock, NativeLoop) else VirtualFabric(self.clock)
+        self._network = (
+            NativeFabric(self.clock)
+            if isinstance(self.clock, NativeLoop)
+            else VirtualFabric(self.clock)
+        )
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
         self._decided: Callable[[], None] | None = None
         self.nics: dict[str, HostNode | Interfaces] = {}
@@ -144,25 +153,34 @@ class Testbed(ABC, Generic[S]):
             for node in nodes.values():
                 for port in node.ports.values():
                     for queue in range(QUEUES):
-                        port.configure(queue, replace(port.config(queue), depth_bytes=queue_bytes), 0)
+                        port.configure(
+                            queue, replace(port.config(queue), depth_bytes=queue_bytes), 0
+                        )
         self.servers: dict[str, S] = {
-            name: self._serve(nodes[name], description.device_id) for name, description in fabric.switches.items()
+            name: self._serve(nodes[name], description.device_id)
+            for name, description in fabric.switches.items()
         }
         """The server of each switch."""
 
     @abstractmethod
     def _serve(self, node: SwitchNode, device_id: int) -> S:
-        """Return the server of a switch, which gives the switch the programs that controllers bring."""
+        """Return the server of a switch, which gives the switch the programs that controllers
+        bring.
+        """
 
     @abstractmethod
     def _await_controller(self, switch: str) -> None:
-        """Block until the switch's controller has acknowledged what was reported, if it has to, or has hung up."""
+        """Block until the switch's controller has acknowledged what was reported, if it has to, or
+        has hung up.
+        """
 
     def _tick(self) -> None:
         """Do what servers do as time passes."""
 
     def acknowledged(self, switch: str) -> None:
-        """Take note that a controller has dealt with a report, where that cannot be told by its own channel."""
+        """Take note that a controller has dealt with a report, where that cannot be told by its own
+        channel.
+        """
 
     def __enter__(self) -> Self:
         for server in self.servers.values():
@@ -170,7 +188,10 @@ class Testbed(ABC, Generic[S]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         for server in self.servers.values():
             server.stop()
@@ -187,7 +208,9 @@ class Testbed(ABC, Generic[S]):
 
     @property
     def connect(self) -> Connect | None:
-        """What opens a connection to one of these addresses inside the process; None: they are reached over sockets."""
+        """What opens a connection to one of these addresses inside the process; None: they are
+        reached over sockets.
+        """
         return None
 
     @property
@@ -199,7 +222,9 @@ class Testbed(ABC, Generic[S]):
         self._receivers[host] = receiver
 
     def decide_with(self, decided: Callable[[], None]) -> None:
-        """Call `decided` whenever a controller has acknowledged a flow event that its switch waited for."""
+        """Call `decided` whenever a controller has acknowledged a flow event that its switch waited
+        for.
+        """
         self._decided = decided
 
     def _deliver(self, host: str, now_ns: int, frame: bytes) -> None:
@@ -208,14 +233,16 @@ class Testbed(ABC, Generic[S]):
             receiver(now_ns, frame)
 
     def _report_later(self, switch: str, now_ns: int, report: Callable[[], None]) -> None:
-        """Call `report`, which tells the controller of a flow event at `now_ns`, when the control latency has passed.
+        """Call `report`, which tells the controller of a flow event at `now_ns`, when the control
+        latency has passed.
 
         It is an event of its own, so that the packet that caused it leaves first.
         """
 
         def deliver() -> None:
             report()
-            # The lock is released meanwhile, so that a reactive controller can read counters and write.
+            # The lock is released meanwhile, so that a reactive controller can read counters and
+            # write.
             self._await_controller(switch)
             if self._decided is not None:
                 self._decided()
@@ -224,23 +251,27 @@ class Testbed(ABC, Generic[S]):
         self.clock.at(now_ns + self._latency_ns, deliver)
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Advance virtual time until `done()`, or until nothing is left to happen. Raise an error if any packet is
-        unaccounted for."""
+        """Advance virtual time until `done()`, or until nothing is left to happen. Raise an error
+        if any packet is unaccounted for."""
         while not done() and self.clock.pending:
             with self._lock:
                 self.clock.run(max_events=_BATCH_EVENTS)
                 self._tick()
-            # A thread that releases a lock and takes it again at once would keep all other threads out.
+            # A thread that releases a lock and takes it again at once would keep all other threads
+            # out.
             time.sleep(0)
         self._network.check()
 
 
 class VirtualTestbed(Testbed[Server]):
-    """A fabric of embedded switches that serve P4Runtime and gNMI. Virtual time waits until a controller has
-    acknowledged a report, if the switch was told to await that."""
+    """A fabric of embedded switches that serve P4Runtime and gNMI. Virtual time waits until a
+    controller has acknowledged a report, if the switch was told to await that."""
 
     def __init__(
-        self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
+        self,
+        fabric: Fabric,
+        control_latency_s: Fraction = Fraction(0),
+        queue_bytes: int | None = None,
     ) -> None:
         self._devices: dict[str, Device] = {}
         super().__init__(fabric, control_latency_s, queue_bytes)
@@ -256,7 +287,14 @@ class VirtualTestbed(Testbed[Server]):
 
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
         choice = Choice("python" if self.native is None else wanted_engine(RunError))
-        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, engines=choice)
+        device = Device(
+            None,
+            device_id,
+            self._lock,
+            ports=node.ports,
+            now_ns=lambda: self.clock.now_ns,
+            engines=choice,
+        )
         choice.on_said = say_once
         device.on_pipeline = partial(self._program, node, choice)
         self._devices[node.name] = device

@@ -26,19 +26,20 @@ def run(
     end_s: Fraction | None = None,
     shown: CommandProgress = UNSEEN,
 ) -> PolicyRun:
-    """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is called for each finished
-    iteration; `shown` is told what is being done.
+    """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is called for
+    each finished iteration; `shown` is told what is being done.
 
-    The model executes the plan; `ideal`: it gives flows the rates that the policy would give them if switches had a
-    queue for each. It has no packets and no controller: of the
-    transport only the windows matter, and controller settings have no effect. With `end_s`, jobs iterate until that
-    time, in seconds, instead of as often as the scenario says. Raises `PlanError` for what the policy cannot plan,
-    `RunError` if the run stalls.
+    The model executes the plan; `ideal`: it gives flows the rates that the policy would give them
+    if switches had a queue for each. It has no packets and no controller: of the transport only the
+    windows matter, and controller settings have no effect. With `end_s`, jobs iterate until that
+    time, in seconds, instead of as often as the scenario says. Raises `PlanError` for what the
+    policy cannot plan, `RunError` if the run stalls.
     """
     if scenario.traffic:
         raise RunError(
-            f"policy {label}: cross traffic ('{scenario.traffic[0].name}') uses TCP, which needs packets, and this "
-            "target has none (use --target softswitch, or background traffic at a constant rate)"
+            f"policy {label}: cross traffic ('{scenario.traffic[0].name}') uses TCP, which needs"
+            " packets, and this target has none (use --target softswitch, or background traffic at"
+            " a constant rate)"
         )
     transport, policy = scenario.transport, make()
     if isinstance(policy, Patient):
@@ -53,15 +54,26 @@ def run(
             scenario.iterations if end_s is None else None,
             believed=scenario.believed_jobs,
             background=[
-                BackgroundFlow(traffic.name, traffic.src, traffic.dst, max_rate_Bps=Fraction(traffic.rate_bps, 8))
+                BackgroundFlow(
+                    traffic.name,
+                    traffic.src,
+                    traffic.dst,
+                    max_rate_Bps=Fraction(traffic.rate_bps, 8),
+                )
                 for traffic in scenario.background
             ],
-            delays={(delay.job, delay.worker, delay.iteration): delay.delay_s for delay in scenario.delays},
+            delays={
+                (delay.job, delay.worker, delay.iteration): delay.delay_s
+                for delay in scenario.delays
+            },
             until=scenario.until if end_s is None else end_s,
             on_iteration=progress,
             ideal=ideal,
             windows=Windows(
-                transport.packet_bytes, transport.window_packets, transport.initial_window_packets, ACK_BYTES
+                transport.packet_bytes,
+                transport.window_packets,
+                transport.initial_window_packets,
+                ACK_BYTES,
             ),
         )
     except FluidError as error:

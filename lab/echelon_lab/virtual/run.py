@@ -1,7 +1,7 @@
 """Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller is the service's (`echelon.controller.machine`). It reaches the switches only by the sessions of their
-target, as it would reach real ones.
+The controller is the service's (`echelon.controller.machine`). It reaches the switches only by the
+sessions of their target, as it would reach real ones.
 """
 
 from __future__ import annotations
@@ -46,15 +46,20 @@ def run(
     end_s: Fraction | None = None,
     shown: CommandProgress = UNSEEN,
 ) -> PolicyRun:
-    """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
+    """Run `scenario` under one policy. `observe` is called once at the end, before anything is
+    taken down.
 
-    `progress(job, iteration)` is called for each finished iteration; `shown` is told what is being done. With
-    `end_s`, jobs iterate until that time, in seconds, instead of as often as the scenario says.
+    `progress(job, iteration)` is called for each finished iteration; `shown` is told what is being
+    done. With `end_s`, jobs iterate until that time, in seconds, instead of as often as the
+    scenario says.
 
-    Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
+    Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that
+    broke.
     """
     try:
-        return _run(scenario.described, label, make, progress, observe, TARGETS[target], end_s, shown)
+        return _run(
+            scenario.described, label, make, progress, observe, TARGETS[target], end_s, shown
+        )
     except SouthboundError as error:
         raise RunError(f"{label}: {error}") from error
 
@@ -75,7 +80,9 @@ def _run(
         raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
     options = options_for(target, scenario.jobs)
     capabilities = _as_set(target.capabilities(options), scenario)
-    shown.doing(f"{label}: planning, and starting {counted(len(fabric.switches), 'switch', 'switches')}")
+    shown.doing(
+        f"{label}: planning, and starting {counted(len(fabric.switches), 'switch', 'switches')}"
+    )
     with (
         build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
         VirtualController(
@@ -100,7 +107,11 @@ def _run(
             if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
                 emulator.release()  # as host agents do that have lost their scheduler
-            return emulator.done or controller.failed or (end_ns is not None and testbed.clock.now_ns >= end_ns)
+            return (
+                emulator.done
+                or controller.failed
+                or (end_ns is not None and testbed.clock.now_ns >= end_ns)
+            )
 
         emulator = TrainingEmulator(
             testbed.clock,
@@ -121,7 +132,11 @@ def _run(
             trees=controller.trees,
             native=testbed.native,
             ranked_at_hosts=None if capabilities.ranks else controller.at_hosts,
-            ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
+            ranking=(
+                (lambda flow: controller.plan.ranking_at_host(flow))
+                if controller.plan.hosts_rank
+                else None
+            ),
         )
         if controller.plan.reactive:
             testbed.decide_with(lambda: emulator.pace(controller.plan.rates_Bps))
@@ -158,23 +173,28 @@ def _run(
         )
 
 
-def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list[tuple[JobSpec, BuiltJob]]:
+def believed(
+    scenario: Scenario, identities: Mapping[FlowKey, Identity]
+) -> list[tuple[JobSpec, BuiltJob]]:
     """Return the jobs as the controller is told of them, with a profile that may be wrong."""
     of_jobs: dict[str, dict[str, Identity]] = {}
     for (job, flow), identity in identities.items():
         of_jobs.setdefault(job, {})[flow] = identity
-    return [(scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs]
+    return [
+        (scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {})))
+        for job in scenario.believed_jobs
+    ]
 
 
 def options_for(target: Target[Any], jobs: Sequence[Job]) -> Any:
-    """Return the options of the switches that these jobs need: the default ones, or those of the program that adds up
-    what flows bring. Raise `RunError` if the target has none."""
+    """Return the options of the switches that these jobs need: the default ones, or those of the
+    program that adds up what flows bring. Raise `RunError` if the target has none."""
     of_trees = next((job.name for job in jobs if any(flow.among for flow in job.flows)), None)
     options = target.options() if of_trees is None else target.aggregating()
     if options is None:
         raise RunError(
-            f"target {target.name} has no program that adds up what flows bring, as job {of_trees} needs (use --target "
-            f"{DEFAULT_TARGET}, or another collective such as 'ring')"
+            f"target {target.name} has no program that adds up what flows bring, as job {of_trees}"
+            f" needs (use --target {DEFAULT_TARGET}, or another collective such as 'ring')"
         )
     return options
 
@@ -186,8 +206,9 @@ def sessions(
     options: Any = None,
     connect: Connect | None = None,
 ) -> dict[str, IntentSession]:
-    """Return a session, to be opened, with each switch of the fabric; all are of one target with the same options, by
-    default its default ones. `connect` opens their connections, by default over sockets.
+    """Return a session, to be opened, with each switch of the fabric; all are of one target with
+    the same options, by default its default ones. `connect` opens their connections, by default
+    over sockets.
 
     Raise `RunError` if the P4 program was not compiled for the target.
     """
@@ -201,12 +222,16 @@ def sessions(
     for name, switch in fabric.switches.items():
         rates_bps = {port: fabric.rate_bps[name, to] for port, to in fabric.ports[name].items()}
         queues = target.queue_driver(options, Site(name, rates_bps))
-        made[name] = make(name, addresses[name], switch.device_id, program, queues=queues, connect=connect)
+        made[name] = make(
+            name, addresses[name], switch.device_id, program, queues=queues, connect=connect
+        )
     return made
 
 
 def _as_set(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
-    """Return the capabilities with the ECN threshold and the depth of queues that the scenario sets, if it does."""
+    """Return the capabilities with the ECN threshold and the depth of queues that the scenario
+    sets, if it does.
+    """
     ecn, outer = capabilities.ecn, capabilities.outer_queues
     if scenario.ecn_threshold_packets is not None and isinstance(ecn, QueueDepthMarks):
         ecn = replace(ecn, packets=scenario.ecn_threshold_packets)

@@ -1,4 +1,6 @@
-"""`echelon evaluate`: a small evaluation from the command line, killed and continued, and its report."""
+"""`echelon evaluate`: a small evaluation from the command line, killed and continued, and its
+report.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,18 @@ from echelon_lab.evaluation.run import evaluate_into
 from echelon_lab.evaluation.tasks import BASELINE
 from echelon_lab.scenarios.scenario import PolicyChoice, load_scenario
 
-SMALL = ("--half", "tune", "--scenarios", "2", "--iterations", "3", "--policy", "fifo", "--workers", "1")
+SMALL = (
+    "--half",
+    "tune",
+    "--scenarios",
+    "2",
+    "--iterations",
+    "3",
+    "--policy",
+    "fifo",
+    "--workers",
+    "1",
+)
 MEASUREMENTS = 2 * (1 + 2)
 """The number of measurements: for each scenario its description, and runs under fair and fifo."""
 ROOT = Path(__file__).parents[3]
@@ -87,7 +100,9 @@ def test_a_killed_evaluation_goes_on(whole: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT / "controller"), str(ROOT)])
     command = [sys.executable, "-m", "echelon", "evaluate", "--out", str(tmp_path), *SMALL]
     file = tmp_path / "results.jsonl"
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL
+    ) as process:
         while not file.exists() or len(file.read_text().splitlines()) < 2:
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
@@ -98,7 +113,11 @@ def test_a_killed_evaluation_goes_on(whole: Path, tmp_path: Path) -> None:
     evaluate(tmp_path)
     torn = [line for line in file.read_text().splitlines() if line and not line.endswith("}")]
     assert len(torn) == 1
-    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if line.strip() not in torn))
+    file.write_text(
+        "".join(
+            line for line in file.read_text().splitlines(keepends=True) if line.strip() not in torn
+        )
+    )
     assert results(tmp_path) == results(whole)
     assert len(results(tmp_path)) == MEASUREMENTS
     for name in ("report.md", "scenarios.csv"):
@@ -106,7 +125,9 @@ def test_a_killed_evaluation_goes_on(whole: Path, tmp_path: Path) -> None:
 
 
 def test_given_scenarios_are_measured_as_drawn_ones(tmp_path: Path) -> None:
-    """A file of a drawn scenario has the slowdowns of its seed; only errors and phases are drawn by its name."""
+    """A file of a drawn scenario has the slowdowns of its seed; only errors and phases are drawn by
+    its name.
+    """
     file = tmp_path / "given.yaml"
     document = draw(2).document(["srpt"], 1)
     document["jobs"] = [dict(job) for job in document["jobs"]]
@@ -118,7 +139,11 @@ def test_given_scenarios_are_measured_as_drawn_ones(tmp_path: Path) -> None:
 
     def scores(out: Path) -> dict[str, list[str]]:
         rows = csv.DictReader((out / "scenarios.csv").read_text().splitlines())
-        return {row["policy"]: [row["mean"], row["worst"]] for row in rows if row["scenario"] in ("2", str(file))}
+        return {
+            row["policy"]: [row["mean"], row["worst"]]
+            for row in rows
+            if row["scenario"] in ("2", str(file))
+        }
 
     assert scores(given) == scores(drawn)
     assert f"`{file}`" in (given / "report.md").read_text()

@@ -1,4 +1,6 @@
-"""Drawn scenarios are valid, have contention and the load that they say, and depend on nothing but their seed."""
+"""Drawn scenarios are valid, have contention and the load that they say, and depend on nothing but
+their seed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_the_scenario_is_what_its_kind_says(drawn: Drawn, scenario: Scenario) ->
     if drawn.kind.periods == "identical":
         assert parts == pytest.approx([1.0] * len(parts), rel=ROUNDED)
     if drawn.kind.periods == "harmonic":
-        assert parts == pytest.approx([min((1, 2, 4), key=lambda k: abs(k - part)) for part in parts], rel=ROUNDED)
+        assert parts == pytest.approx(
+            [min((1, 2, 4), key=lambda k: abs(k - part)) for part in parts], rel=ROUNDED
+        )
     for job, of in zip(scenario.jobs, alone_s, strict=True):
         assert 0 < job.start_s <= of * (1 + ROUNDED)
 
@@ -59,7 +63,10 @@ def test_some_link_has_contention_and_the_load(drawn: Drawn, scenario: Scenario)
         for flow in job.flows:
             path = routes[job.name, flow.src, flow.dst]
             for link in pairwise(path):
-                load[link] = load.get(link, Fraction(0)) + flow.size_bytes / alone_s / fabric.capacity_Bps[link]
+                load[link] = (
+                    load.get(link, Fraction(0))
+                    + flow.size_bytes / alone_s / fabric.capacity_Bps[link]
+                )
                 users.setdefault(link, set()).add(job.name)
     shared = [load[link] for link, jobs in users.items() if len(jobs) > 1]
     assert shared
@@ -77,11 +84,15 @@ def test_its_file_is_the_same_scenario(drawn: Drawn, scenario: Scenario, tmp_pat
 
 
 def test_a_seed_gives_the_same_scenario_in_every_process() -> None:
-    code = "import json; from echelon_lab.evaluation.draw import draw; print(json.dumps(draw(3).jobs))"
+    code = (
+        "import json; from echelon_lab.evaluation.draw import draw; print(json.dumps(draw(3).jobs))"
+    )
     path = os.pathsep.join([str(ROOT / "controller"), str(ROOT)])
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, check=True
+        )
         assert json.loads(done.stdout) == draw(3).jobs
 
 

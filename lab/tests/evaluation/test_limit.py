@@ -1,4 +1,6 @@
-"""The physical limit against closed forms, a solver of scipy, and random schedules that must not beat it."""
+"""The physical limit against closed forms, a solver of scipy, and random schedules that must not
+beat it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def networks(draw: st.DrawFn) -> tuple[Links, int]:
     """Draw some links, each with some of the jobs."""
     jobs = draw(st.integers(1, 6))
     names = [f"j{n}" for n in range(jobs)]
-    links = draw(st.lists(st.dictionaries(st.sampled_from(names), parts, min_size=1), min_size=1, max_size=6))
+    links = draw(
+        st.lists(st.dictionaries(st.sampled_from(names), parts, min_size=1), min_size=1, max_size=6)
+    )
     return links, jobs
 
 
@@ -32,10 +36,11 @@ def test_one_link(used: list[float]) -> None:
 
 
 def filled(used: Sequence[float]) -> float:
-    """Return the least mean on one link: jobs that use little are not slowed down, the others by the root of their
-    part.
+    """Return the least mean on one link: jobs that use little are not slowed down, the others by
+    the root of their part.
 
-    Of the jobs in order of their parts, the first k have speed 1; for the right k the rest has x_j ~ 1 / sqrt(u_j).
+    Of the jobs in order of their parts, the first k have speed 1; for the right k the rest has x_j
+    ~ 1 / sqrt(u_j).
     """
     used = sorted(used)
     if sum(used) <= 1:
@@ -51,7 +56,9 @@ def filled(used: Sequence[float]) -> float:
     return min(candidates)
 
 
-@pytest.mark.parametrize(("jobs", "part", "slowdown"), [(2, 0.5, 1.0), (4, 0.35, 1.4), (3, 0.2, 1.0)])
+@pytest.mark.parametrize(
+    ("jobs", "part", "slowdown"), [(2, 0.5, 1.0), (4, 0.35, 1.4), (3, 0.2, 1.0)]
+)
 def test_equal_jobs_are_slowed_down_by_the_load(jobs: int, part: float, slowdown: float) -> None:
     found = limit([{f"j{n}": part for n in range(jobs)}], jobs)
     assert found.mean == pytest.approx(slowdown)

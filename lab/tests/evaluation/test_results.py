@@ -33,7 +33,9 @@ def result(seed: int, mode: Mode = "plan") -> ScenarioResult:
             "limit": {"mean": least, "worst": least},
         },
         {
-            (policy, mode): {"slowdowns": dict(zip("xy", of_jobs, strict=True))} if of_jobs else {"error": "it stalls"}
+            (policy, mode): {"slowdowns": dict(zip("xy", of_jobs, strict=True))}
+            if of_jobs
+            else {"error": "it stalls"}
             for policy, of_jobs in zip(("fair", "a", "b"), runs, strict=True)
         },
     )
@@ -156,7 +158,10 @@ def record(*spans: tuple[float, float | None]) -> JobRecord[Fraction]:
 @pytest.mark.parametrize(
     ("spans", "expected"),
     [
-        ([(0, 5), (5, 10), (10, 12), (12, 15), (15, None)], 2.5),  # two of 2 and 3 s; a third has begun
+        (
+            [(0, 5), (5, 10), (10, 12), (12, 15), (15, None)],
+            2.5,
+        ),  # two of 2 and 3 s; a third has begun
         ([(0, 9), (9, 11), (11, 13), (13, 29), (29, None)], (2 + 16) / 2),
         ([(0, 5), (5, 12), (12, 14), (14, None)], (2 + 16) / 2),  # starves from 14 s on
         ([(0, 5), (5, None)], 25),  # has done nothing since the warm-up
@@ -164,7 +169,9 @@ def record(*spans: tuple[float, float | None]) -> JobRecord[Fraction]:
         ([(0, None)], 30),
     ],
 )
-def test_slowdown_leaves_out_the_first_third(spans: list[tuple[float, float | None]], expected: float) -> None:
+def test_slowdown_leaves_out_the_first_third(
+    spans: list[tuple[float, float | None]], expected: float
+) -> None:
     end = 30 if expected != 2.5 else 16
     assert slowdown(record(*spans), end, 1.0) == pytest.approx(expected)
     assert slowdown(record(*spans), end, 2.0) == pytest.approx(expected / 2)

@@ -26,7 +26,9 @@ def test_a_worker_computes_what_it_should(name: str, seed: int) -> None:
     random = Random(seed)
     for count in SHAPES[name].hosts:
         hosts = [f"h{n}" for n in range(count)]
-        document = SHAPES[name].draw(random, hosts).document("job", COMPUTE_S, SENT_BYTES, Fraction(1, 8))
+        document = (
+            SHAPES[name].draw(random, hosts).document("job", COMPUTE_S, SENT_BYTES, Fraction(1, 8))
+        )
         job = build_job(parse_document(JobSpec, document, name))
         assert sorted(job.workers) == hosts
         assert job.start_s == Fraction(1, 8)
@@ -42,17 +44,27 @@ def test_bytes_grow_with_the_scale(name: str, seed: int) -> None:
     shape = SHAPES[name].draw(Random(seed), ["h0", "h1", "h2", "h3"][: max(SHAPES[name].hosts)])
     once, twice = (
         sum(flow.size_bytes for flow in build_job(parse_document(JobSpec, document, name)).flows)
-        for document in (shape.document("job", COMPUTE_S, scale * SENT_BYTES, Fraction(0)) for scale in (1, 2))
+        for document in (
+            shape.document("job", COMPUTE_S, scale * SENT_BYTES, Fraction(0)) for scale in (1, 2)
+        )
     )
     assert once >= SENT_BYTES - SPARE_BYTES
     assert twice == pytest.approx(2 * once, abs=200)
 
 
 def test_every_paradigm_of_this_project_but_those_of_whole_clusters_has_a_shape() -> None:
-    drawn = {kind.draw(Random(0), ["h0", "h1", "h2", "h3"][: max(kind.hosts)]).parallelism for kind in SHAPES.values()}
-    own = {name for name, section in registered().sections.items() if section.__module__.startswith("echelon.")}
-    # What trains large models on many hosts is not drawn: a scenario has at most a few hosts for each job. PipeDream's
-    # pipeline came later, and another shape would change what every seed draws.
+    drawn = {
+        kind.draw(Random(0), ["h0", "h1", "h2", "h3"][: max(kind.hosts)]).parallelism
+        for kind in SHAPES.values()
+    }
+    own = {
+        name
+        for name, section in registered().sections.items()
+        if section.__module__.startswith("echelon.")
+    }
+    # What trains large models on many hosts is not drawn: a scenario has at most a few hosts for
+    # each job. PipeDream's pipeline came later, and another shape would change what every seed
+    # draws.
     assert drawn == own - {"expert", "fsdp", "graph", "mesh", "pipedream", "tensor"}
 
 

@@ -22,7 +22,9 @@ RACKS = st.lists(st.integers(1, 6), min_size=1, max_size=5).map(
 
 
 @given(st.data())
-def test_every_strategy_gives_each_job_different_hosts_and_fills_the_fabric_first(data: st.DataObject) -> None:
+def test_every_strategy_gives_each_job_different_hosts_and_fills_the_fabric_first(
+    data: st.DataObject,
+) -> None:
     racks = data.draw(RACKS)
     hosts = [host for rack in racks for host in rack]
     sizes = data.draw(st.lists(st.integers(1, len(hosts)), min_size=1, max_size=6))
@@ -45,7 +47,9 @@ def rack_of(host: str) -> str:
 def test_packed_jobs_stay_in_one_rack_and_spread_ones_do_not() -> None:
     racks = [[f"r{rack}h{n}" for n in range(4)] for rack in range(4)]
     ranks = {"a": 4, "b": 2, "c": 2, "d": 4}
-    packed, spread, aligned = (STRATEGIES[name](ranks, racks) for name in ("packed", "spread", "rail-aligned"))
+    packed, spread, aligned = (
+        STRATEGIES[name](ranks, racks) for name in ("packed", "spread", "rail-aligned")
+    )
     assert all(len({rack_of(host) for host in hosts}) == 1 for hosts in packed.values())
     assert all(len({rack_of(host) for host in hosts}) == len(hosts) for hosts in spread.values())
     assert [rack_of(host) for host in aligned["a"]] == ["r0", "r1", "r2", "r3"]
@@ -64,12 +68,16 @@ def placed() -> dict[str, PlacedScenario]:
         )
         for n in range(4)
     ]
-    fabric = echelon.fabrics.leaf_spine(leaves=4, spines=1, hosts_per_leaf=4, oversubscription=4, rate_bps=10**9)
+    fabric = echelon.fabrics.leaf_spine(
+        leaves=4, spines=1, hosts_per_leaf=4, oversubscription=4, rate_bps=10**9
+    )
     scenario = echelon.scenario({"fabric": fabric, "jobs": jobs, "iterations": 5}, ["fair"])
     return {of.name: of for of in place_jobs(scenario)}
 
 
-def test_packed_is_predicted_and_measured_to_be_free_of_contention(placed: dict[str, PlacedScenario]) -> None:
+def test_packed_is_predicted_and_measured_to_be_free_of_contention(
+    placed: dict[str, PlacedScenario],
+) -> None:
     for name in ("packed", "best"):
         for job, found in placed[name].predicted.jobs.items():
             assert found.racks == 1
@@ -87,10 +95,15 @@ def test_the_order_of_predictions_is_that_of_runs(placed: dict[str, PlacedScenar
         name: fmean(outcome.mean_iteration_s for outcome in echelon.simulate(of.scenario))
         for name, of in placed.items()
     }
-    predicted = {name: fmean(found.iteration_s for found in of.predicted.jobs.values()) for name, of in placed.items()}
+    predicted = {
+        name: fmean(found.iteration_s for found in of.predicted.jobs.values())
+        for name, of in placed.items()
+    }
     assert measured["packed"] < measured["given"]
     assert predicted["packed"] < predicted["given"]
-    assert placed["best"].predicted.utilisation == max(of.predicted.utilisation for of in placed.values())
+    assert placed["best"].predicted.utilisation == max(
+        of.predicted.utilisation for of in placed.values()
+    )
     assert measured["best"] == min(measured.values())
 
 
@@ -114,11 +127,17 @@ def test_the_command_says_what_each_choice_costs_and_writes_one(tmp_path: Path) 
     for name in ("given", "packed", "spread", "rail-aligned", "best"):
         assert name in result.output
     jobs = yaml.safe_load(out.read_text())["jobs"]
-    assert {frozenset(job["workers"]) for job in jobs} == {frozenset({"a1", "a2"}), frozenset({"b1", "b2"})}
+    assert {frozenset(job["workers"]) for job in jobs} == {
+        frozenset({"a1", "a2"}),
+        frozenset({"b1", "b2"}),
+    }
     faster = echelon.simulate(out)
     slower = echelon.simulate(file)
     for job in ("one", "two"):
-        assert faster.outcome("fair", job).mean_iteration_s < slower.outcome("fair", job).mean_iteration_s
+        assert (
+            faster.outcome("fair", job).mean_iteration_s
+            < slower.outcome("fair", job).mean_iteration_s
+        )
 
 
 @pytest.mark.parametrize(

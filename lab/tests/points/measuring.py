@@ -1,4 +1,6 @@
-"""Measurements for the tests of the sweep; at the top of a module, so that other processes find them."""
+"""Measurements for the tests of the sweep; at the top of a module, so that other processes find
+them.
+"""
 
 from __future__ import annotations
 

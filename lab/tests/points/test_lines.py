@@ -19,7 +19,10 @@ def test_points_are_read_back(tmp_path: Path) -> None:
     for number in range(3):
         store.put("", point(number))
     again = LineStore(tmp_path / "new" / "points.jsonl")
-    assert [again.get("", point(number).identity) for number in range(4)] == [*map(point, range(3)), None]
+    assert [again.get("", point(number).identity) for number in range(4)] == [
+        *map(point, range(3)),
+        None,
+    ]
     assert again.get("", point(0, version=2).identity) is None
 
 
@@ -45,10 +48,16 @@ def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path, kept: int) ->
     assert torn.get("", point(2).identity) is None
     torn.put("", point(2))
     torn.put("", point(3))
-    assert [LineStore(file).get("", point(n).identity) for n in (1, 2, 3)] == [point(1), point(2), point(3)]
+    assert [LineStore(file).get("", point(n).identity) for n in (1, 2, 3)] == [
+        point(1),
+        point(2),
+        point(3),
+    ]
 
 
-@pytest.mark.parametrize("line", ["", "{", "[]", "null", '{"identity": 1, "result": {}, "wall_s": 0}', "\ufffd"])
+@pytest.mark.parametrize(
+    "line", ["", "{", "[]", "null", '{"identity": 1, "result": {}, "wall_s": 0}', "\ufffd"]
+)
 def test_other_lines_do_no_harm(tmp_path: Path, line: str) -> None:
     file = tmp_path / "points.jsonl"
     LineStore(file).put("", point(1))

@@ -26,7 +26,10 @@ PATIENCE_S = 30.0
 
 def tasks(log: Path, version: str = "1") -> list[Task]:
     return [
-        Task(f"square-{n}", {"number": n, "version": version}, partial(square, n, log), cost=float(n)) for n in NUMBERS
+        Task(
+            f"square-{n}", {"number": n, "version": version}, partial(square, n, log), cost=float(n)
+        )
+        for n in NUMBERS
     ]
 
 
@@ -61,7 +64,9 @@ def test_everything_is_measured_once_and_read_back(tmp_path: Path, workers: int)
     log, store = tmp_path / "log", PointStore(tmp_path)
     seen = Listener()
     found = sweep(tasks(log), store, workers, seen)
-    assert {name: stored.result["square"] for name, stored in found.items()} == {f"square-{n}": n * n for n in NUMBERS}
+    assert {name: stored.result["square"] for name, stored in found.items()} == {
+        f"square-{n}": n * n for n in NUMBERS
+    }
     assert (seen.stages, seen.parts) == ([(len(NUMBERS), 0)], len(NUMBERS))
     assert sorted(seen.begun) == sorted(found)
     assert sorted(asked(log)) == list(NUMBERS)
@@ -140,7 +145,9 @@ def test_another_identity_is_another_point(tmp_path: Path) -> None:
     assert len(list(store)) == 2 * len(NUMBERS)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"identity": {"number": 1}, "result": {}}', '{"identity": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"identity": {"number": 1}, "result": {}}', '{"identity": 1}']
+)
 def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> None:
     log, store = tmp_path / "log", PointStore(tmp_path)
     sweep(tasks(log), store, 0)
@@ -172,7 +179,11 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 def test_only_the_task_that_kills_its_process_fails(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match=r"^dead: .*ended unexpectedly"):
-        sweep([Task("dead", {"number": 0}, die, cost=9.0), *tasks(tmp_path / "log")], PointStore(tmp_path), 2)
+        sweep(
+            [Task("dead", {"number": 0}, die, cost=9.0), *tasks(tmp_path / "log")],
+            PointStore(tmp_path),
+            2,
+        )
     assert len(list(PointStore(tmp_path))) == len(NUMBERS)
 
 
@@ -199,15 +210,22 @@ if __name__ == "__main__":
 def test_nobody_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
     script, log = tmp_path / "killed.py", tmp_path / "log"
     script.write_text(KILLED)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "controller")])}
-    with subprocess.Popen([sys.executable, script, tmp_path], env=environment, stderr=subprocess.DEVNULL) as process:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "controller")]),
+    }
+    with subprocess.Popen(
+        [sys.executable, script, tmp_path], env=environment, stderr=subprocess.DEVNULL
+    ) as process:
         while not log.exists() or len(log.read_text().split()) < 2:
             assert process.poll() is None
         staying = [os.pidfd_open(int(number)) for number in log.read_text().split()]
         process.kill()
     try:
         for descriptor in staying:
-            assert select.select([descriptor], [], [], PATIENCE_S)[0], "it goes on after its parent's death"
+            assert select.select([descriptor], [], [], PATIENCE_S)[0], (
+                "it goes on after its parent's death"
+            )
     finally:
         for descriptor in staying:
             with suppress(ProcessLookupError):

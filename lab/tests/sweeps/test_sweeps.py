@@ -1,4 +1,6 @@
-"""`echelon sweep`: the same results in one process, in several, and on a cluster that loses a worker."""
+"""`echelon sweep`: the same results in one process, in several, and on a cluster that loses a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def tables(report: SweepReport) -> dict[str, str]:
     return {path.name: path.read_text() for path in report.files if path.suffix in (".csv", ".md")}
 
 
-def test_every_variant_runs_under_every_policy_as_it_would_alone(file: Path, tmp_path: Path) -> None:
+def test_every_variant_runs_under_every_policy_as_it_would_alone(
+    file: Path, tmp_path: Path
+) -> None:
     report = run(file, tmp_path / "out", 0)
     rows = list(csv.DictReader((tmp_path / "out/jobs.csv").read_text().splitlines()))
     assert len(rows) == 2 * 2 * 2 * 2 * 2  # gradients, starts, seeds, policies, jobs
@@ -98,7 +102,12 @@ def test_every_variant_runs_under_every_policy_as_it_would_alone(file: Path, tmp
         ]
         fabric = echelon.load_fabric(ROOT / "topologies/dumbbell_2.yaml")
         alone = echelon.simulate(
-            {"fabric": fabric, "jobs": jobs, "iterations": document.iterations, "seed": int(row["seed"])},
+            {
+                "fabric": fabric,
+                "jobs": jobs,
+                "iterations": document.iterations,
+                "seed": int(row["seed"]),
+            },
             [row["policy"]],
         )
         outcome = alone.outcome(row["policy"], row["job"])
@@ -106,7 +115,9 @@ def test_every_variant_runs_under_every_policy_as_it_would_alone(file: Path, tmp
         assert float(row["mean_slowdown"]) == pytest.approx(outcome.mean_slowdown, rel=1e-5)
 
 
-def test_processes_give_the_same_tables_and_an_interrupted_sweep_continues(file: Path, tmp_path: Path) -> None:
+def test_processes_give_the_same_tables_and_an_interrupted_sweep_continues(
+    file: Path, tmp_path: Path
+) -> None:
     expected = tables(run(file, tmp_path / "one", 0))
 
     def interrupt() -> None:
@@ -138,7 +149,10 @@ def test_a_part_of_a_sweep_says_so_and_names_what_is_missing(file: Path, tmp_pat
         (row["jobs[0].data.gradient"], row["jobs[*].start"], row["seed"], row["policy"])
         for row in csv.DictReader((out / "jobs.csv").read_text().splitlines())
     }
-    absent = {(row["jobs[0].data.gradient"], row["jobs[*].start"], row["seed"], row["policy"]) for row in missing}
+    absent = {
+        (row["jobs[0].data.gradient"], row["jobs[*].start"], row["seed"], row["policy"])
+        for row in missing
+    }
     assert (len(there), len(absent), there & absent) == (5, 11, set())
     report = (out / "report.md").read_text()
     assert "5 of 16 runs are there" in report
@@ -146,7 +160,9 @@ def test_a_part_of_a_sweep_says_so_and_names_what_is_missing(file: Path, tmp_pat
         assert f"{row['policy']} on variant {row['variant']} " in report
     whole = run(file, tmp_path / "whole", 0)
     for ours, row in zip(
-        csv.DictReader((out / "slowdowns.csv").read_text().splitlines()), whole.overview.rows, strict=True
+        csv.DictReader((out / "slowdowns.csv").read_text().splitlines()),
+        whole.overview.rows,
+        strict=True,
     ):
         for policy, mean in zip(("fair", "echelon(order=setf)"), row[2:], strict=True):
             of = (row[0], row[1])
@@ -161,7 +177,9 @@ def test_a_part_of_a_sweep_says_so_and_names_what_is_missing(file: Path, tmp_pat
 def test_a_run_that_fails_leaves_tables_of_the_others(file: Path, tmp_path: Path) -> None:
     # The fluid engine has no cross traffic, which is the third variant's.
     traffic = "{name: web, model: consistent, src: a1, dst: b1, load: 1 Mbit/s}"
-    file.write_text(SWEEP.partition("vary:")[0] + f"vary:\n  traffic: [[], [{traffic}]]\npolicies: [fair]\n")
+    file.write_text(
+        SWEEP.partition("vary:")[0] + f"vary:\n  traffic: [[], [{traffic}]]\npolicies: [fair]\n"
+    )
     with pytest.raises(SweepError, match=r"variant 1, fair: .*cross traffic"):
         run(file, tmp_path / "out", 0)
     report = (tmp_path / "out/report.md").read_text()
@@ -232,7 +250,16 @@ class LocalCluster:
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory, self._stack = directory, stack
         self.workers: list[subprocess.Popen[bytes]] = []
-        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", self.file)
+        self._start(
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            self.file,
+        )
         while not self._ready:
             assert self.workers[0].poll() is None
         self.workers.clear()
@@ -253,13 +280,22 @@ class LocalCluster:
         return str(json.loads((self._directory / "scheduler.json").read_text())["address"])
 
     def add_worker(self) -> None:
-        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(self._directory))
+        options = (
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--no-dashboard",
+            "--local-directory",
+            str(self._directory),
+        )
         self._start("worker", self.address, *options)
 
     def _start(self, command: str, *arguments: str) -> None:
         with (self._directory / "log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"distributed.cli.dask_{command}", *arguments], stdout=log, stderr=log
+                [sys.executable, "-m", f"distributed.cli.dask_{command}", *arguments],
+                stdout=log,
+                stderr=log,
             )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
@@ -286,14 +322,18 @@ def test_a_cluster_gives_the_same_tables_even_if_a_worker_dies(file: Path, tmp_p
 
 @pytest.mark.parametrize("address", ["nowhere", "ray://h:1", "tcp://h", ""])
 def test_what_is_no_address_of_a_cluster(address: str, file: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["sweep", str(file), "--out", str(tmp_path / "out"), "--cluster", address])
+    result = CliRunner().invoke(
+        app, ["sweep", str(file), "--out", str(tmp_path / "out"), "--cluster", address]
+    )
     assert result.exit_code == 2
     assert len(result.output.splitlines()) == 1
     assert "--cluster" in result.output
 
 
 def test_the_command_prints_the_overview(file: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"])
+    result = CliRunner().invoke(
+        app, ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
+    )
     assert result.exit_code == 0, result.output
     assert "echelon(order=setf)" in result.output.lower()
     assert str(tmp_path / "out/jobs.csv") in result.output
@@ -313,9 +353,13 @@ def test_the_command_prints_the_overview(file: Path, tmp_path: Path) -> None:
         ("seeds: 2", "scale: quick", "scale"),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_key(old: str, new: str, path: str, file: Path, tmp_path: Path) -> None:
+def test_bad_input_is_one_line_that_names_the_key(
+    old: str, new: str, path: str, file: Path, tmp_path: Path
+) -> None:
     file.write_text(SWEEP.replace(old, new))
-    result = CliRunner().invoke(app, ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"])
+    result = CliRunner().invoke(
+        app, ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
+    )
     assert result.exit_code == 2, result.output
     assert len(result.output.splitlines()) == 1
     assert path in result.output

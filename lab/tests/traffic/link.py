@@ -1,7 +1,9 @@
-"""A link of 50 Mbit/s between two network namespaces, and the load that replayed schedules achieve on it.
+"""A link of 50 Mbit/s between two network namespaces, and the load that replayed schedules achieve
+on it.
 
-Run as root: ``python -m lab.tests.traffic.link`` prints a table for loads from 10 to 90 % of the link. The
-work is done by a second process in a sandbox, in which the namespaces are and with which they end.
+Run as root: ``python -m lab.tests.traffic.link`` prints a table for loads from 10 to 90 % of the
+link. The work is done by a second process in a sandbox, in which the namespaces are and with which
+they end.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ def measured(cases: Sequence[Case]) -> list[dict[str, Any]]:
     with TemporaryDirectory() as directory:
         plan, out = Path(directory, "cases.json"), Path(directory, "out.json")
         plan.write_text(json.dumps([asdict(case) for case in cases]))
-        status = sandbox.run_inside([sys.executable, str(Path(__file__)), "--inside", str(plan), str(out)])
+        status = sandbox.run_inside(
+            [sys.executable, str(Path(__file__)), "--inside", str(plan), str(out)]
+        )
         if status:
             raise RuntimeError(f"the replay ended with status {status}")
         reports: list[dict[str, Any]] = json.loads(out.read_text())
@@ -72,11 +76,33 @@ def _report(case: Case, directory: Path) -> dict[str, Any]:
         subprocess.run([*SENDER, "sh", "-c", case.before], check=True)
     file = str(directory / "schedule.csv")
     scale = [] if case.model == "long" else ["--size-scale", "0.01"]
-    about = ["--load", f"{case.load_bps}bit/s", "--duration", f"{case.seconds}s", "--src", "a", "--dst", "b"]
+    about = [
+        "--load",
+        f"{case.load_bps}bit/s",
+        "--duration",
+        f"{case.seconds}s",
+        "--src",
+        "a",
+        "--dst",
+        "b",
+    ]
     subprocess.run(
-        [*ECHELON, "generate", case.model, *about, *scale, "-o", file], check=True, stdout=subprocess.DEVNULL
+        [*ECHELON, "generate", case.model, *about, *scale, "-o", file],
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
-    send = ["send", file, "--from", "a", "--host", "a=10.0.0.1", "--host", "b=10.0.0.2", "--json", *case.options]
+    send = [
+        "send",
+        file,
+        "--from",
+        "a",
+        "--host",
+        "a=10.0.0.1",
+        "--host",
+        "b=10.0.0.2",
+        "--json",
+        *case.options,
+    ]
     done = subprocess.run([*SENDER, *ECHELON, *send], check=True, stdout=subprocess.PIPE)
     report: dict[str, Any] = json.loads(done.stdout)
     return report
@@ -88,17 +114,31 @@ def _receiving() -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
         try:
             assert receiver.stdout is not None
-            assert receiver.stdout.readline().startswith("receiving at"), "the receiver has not started"
+            assert receiver.stdout.readline().startswith("receiving at"), (
+                "the receiver has not started"
+            )
             yield
         finally:
             receiver.terminate()
 
 
 def _table(models: Sequence[str], seconds: int) -> None:
-    print(f"link {LINK_BPS / 1e6:g} Mbit/s; loads in Mbit/s of payload, {seconds} s each; times in ms")
-    heads = {"requested": 9, "offered": 9, "achieved": 9, "error": 7, "mean": 8, "99 %": 8, "late 99 %": 9}
+    print(
+        f"link {LINK_BPS / 1e6:g} Mbit/s; loads in Mbit/s of payload, {seconds} s each; times in ms"
+    )
+    heads = {
+        "requested": 9,
+        "offered": 9,
+        "achieved": 9,
+        "error": 7,
+        "mean": 8,
+        "99 %": 8,
+        "late 99 %": 9,
+    }
     print(f"{'model':>10}", *(f"{head:>{width}}" for head, width in heads.items()))
-    cases = [Case(model, LINK_BPS * tenths // 10, seconds) for model in models for tenths in range(1, 10)]
+    cases = [
+        Case(model, LINK_BPS * tenths // 10, seconds) for model in models for tenths in range(1, 10)
+    ]
     for case, report in zip(cases, measured(cases), strict=True):
         achieved, late = report["achieved_bps"], report["lateness_s"]["p99"]
         numbers = (case.load_bps / 1e6, report["offered_bps"] / 1e6, achieved / 1e6)
@@ -115,7 +155,9 @@ def _table(models: Sequence[str], seconds: int) -> None:
 
 def _main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("models", nargs="*", default=["consistent"], help="of traffic; default: consistent")
+    parser.add_argument(
+        "models", nargs="*", default=["consistent"], help="of traffic; default: consistent"
+    )
     parser.add_argument("--seconds", type=int, default=6, help="length of each schedule")
     parser.add_argument("--inside", nargs=2, type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

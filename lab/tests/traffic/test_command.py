@@ -44,7 +44,9 @@ def test_flows_are_sent_and_reported(tmp_path: Path) -> None:
     flows = read_schedule(file).flows
     with receiving("--listen", "127.0.0.1:0", "--processes", "1") as (receiver, port):
         where = ["--from", "a", "--host", f"b=127.0.0.1:{port}", "--processes", "2"]
-        report = good("send", file, *where, "-o", out, "--interval", "100ms", "--capacity", "1 Gbit/s")
+        report = good(
+            "send", file, *where, "-o", out, "--interval", "100ms", "--capacity", "1 Gbit/s"
+        )
         told = json.loads(good("send", file, *where, "--json"))
         receiver.send_signal(signal.SIGTERM)
         assert receiver.stdout is not None
@@ -62,7 +64,17 @@ def test_flows_are_sent_and_reported(tmp_path: Path) -> None:
 def test_failed_flows_are_told_by_reason_and_status(tmp_path: Path) -> None:
     file, out = tmp_path / "schedule.csv", tmp_path / "outcomes.csv"
     file.write_text("start_us,src,dst,bytes\n0,h1,h2,10\n5,h1,h2,10\n")
-    arguments = ["traffic", "send", str(file), "--from", "h1", "--host", "h2=127.0.0.1:1", "-o", str(out)]
+    arguments = [
+        "traffic",
+        "send",
+        str(file),
+        "--from",
+        "h1",
+        "--host",
+        "h2=127.0.0.1:1",
+        "-o",
+        str(out),
+    ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
     assert "failed           2 Connection refused" in result.stdout
@@ -76,7 +88,9 @@ def test_an_interrupted_sender_reports_what_it_has(tmp_path: Path) -> None:
     with receiving("--listen", "127.0.0.1:0") as (_, port):
         command = [sys.executable, "-m", "echelon", "traffic", "send", str(file), "--from", "a"]
         command += ["--host", f"b=127.0.0.1:{port}", "-o", str(out)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as sender:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment
+        ) as sender:
             tree = Path(f"/proc/{sender.pid}/task/{sender.pid}/children")
             while not tree.read_text().split():
                 assert sender.poll() is None
@@ -92,7 +106,10 @@ def test_an_interrupted_sender_reports_what_it_has(tmp_path: Path) -> None:
     [
         (["receive", "--listen", "here"], "--listen: 'here' is not an address"),
         (["receive", "--listen", "127.0.0.1:99999"], "is not an address"),
-        (["send", "x.csv", "--from", "a", "--host", "b"], "--host: 'b' is not a host (write NAME=ADDRESS)"),
+        (
+            ["send", "x.csv", "--from", "a", "--host", "b"],
+            "--host: 'b' is not a host (write NAME=ADDRESS)",
+        ),
         (["send", "x.csv", "--from", "a", "--interval", "0"], "--interval: '0' is too short"),
         (["send", "x.csv", "--from", "a", "--begin", "nan"], "--begin: nan is not a time"),
         (["send", "x.csv", "--from", "a", "--begin", "inf"], "--begin: inf is not a time"),
@@ -115,7 +132,9 @@ def test_what_this_machine_cannot_do_is_one_line(tmp_path: Path) -> None:
     assert "no flow from a9" in bad("send", file, "--from", "a9", status=1)
     assert "address of host b1 is not known" in bad("send", file, "--from", "a1", status=1)
     # The fabric's addresses are those of hosts in namespaces, not here.
-    assert "cannot send from a1, 10.0.0.1" in bad("send", file, "--from", "a1", "--fabric", FABRIC, status=1)
+    assert "cannot send from a1, 10.0.0.1" in bad(
+        "send", file, "--from", "a1", "--fabric", FABRIC, status=1
+    )
 
 
 def test_mistakes_are_told_before_anything_is_sent(tmp_path: Path) -> None:
@@ -128,11 +147,26 @@ def test_mistakes_are_told_before_anything_is_sent(tmp_path: Path) -> None:
 
 
 def test_intervals_are_of_all_that_was_sent() -> None:
-    outcomes = tuple(FlowOutcome(ScheduledFlow(at, "a", "b", 100), at / 1e6, at / 1e6 + 0.1) for at in (0, 850_000))
+    outcomes = tuple(
+        FlowOutcome(ScheduledFlow(at, "a", "b", 100), at / 1e6, at / 1e6 + 0.1)
+        for at in (0, 850_000)
+    )
     replay = Replay(outcomes, 1.0, 1.0, 0, 0)
-    for length_s, starts in ((0.7, [0, 0.7]), (0.6, [0, 0.6]), (0.25, [0, 0.25, 0.5, 0.75]), (0.1, 10), (3.0, [0])):
+    for length_s, starts in (
+        (0.7, [0, 0.7]),
+        (0.6, [0, 0.6]),
+        (0.25, [0, 0.25, 0.5, 0.75]),
+        (0.1, 10),
+        (3.0, [0]),
+    ):
         parts = replay.intervals(length_s)
-        assert len(parts) == starts if isinstance(starts, int) else [start for start, _ in parts] == starts
+        assert (
+            len(parts) == starts
+            if isinstance(starts, int)
+            else [start for start, _ in parts] == starts
+        )
         ends = [*(start for start, _ in parts[1:]), 1.0]
-        total = sum(part.offered_bps * (end - start) for (start, part), end in zip(parts, ends, strict=True))
+        total = sum(
+            part.offered_bps * (end - start) for (start, part), end in zip(parts, ends, strict=True)
+        )
         assert total == pytest.approx(1600)

@@ -1,5 +1,5 @@
-"""Schedules over real sockets of this machine: every flow arrives whole, none is dropped in silence, none waits for
-another, and nothing outlives the replay."""
+"""Schedules over real sockets of this machine: every flow arrives whole, none is dropped in
+silence, none waits for another, and nothing outlives the replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon_lab.traffic.models import Burst, Long
-from echelon_lab.traffic.replay import Received, Replay, ReplayError, SendOptions, TrafficReceiver, receive, send
+from echelon_lab.traffic.replay import (
+    Received,
+    Replay,
+    ReplayError,
+    SendOptions,
+    TrafficReceiver,
+    receive,
+    send,
+)
 from echelon_lab.traffic.schedule import Schedule, ScheduledFlow
 from echelon_lab.traffic.sender import SocketOptions
 from echelon_lab.traffic.wire import HEADER_BYTES, RECEIPT_BYTES, header
@@ -94,10 +102,17 @@ def test_every_byte_of_every_flow_arrives() -> None:
     for outcome in replay.outcomes:
         assert outcome.finished_s is not None
         assert outcome.finished_s > outcome.started_s >= outcome.flow.start_us / 1e6
-    assert seen == Received(sum(max(flow.size_bytes, HEADER_BYTES) for flow in schedule.flows), len(schedule.flows), 0)
+    assert seen == Received(
+        sum(max(flow.size_bytes, HEADER_BYTES) for flow in schedule.flows), len(schedule.flows), 0
+    )
     assert len(replay.lateness_s) == len(schedule.flows)
     whole = replay.summary()
-    assert (whole.flows, whole.unfinished, whole.failed, replay.not_due) == (len(schedule.flows), 0, 0, 0)
+    assert (whole.flows, whole.unfinished, whole.failed, replay.not_due) == (
+        len(schedule.flows),
+        0,
+        0,
+        0,
+    )
     assert whole.offered_bps == pytest.approx(schedule.offered_bps)
     parts = [part for _, part in replay.intervals(0.1)]
     assert len(parts) == 3
@@ -106,7 +121,10 @@ def test_every_byte_of_every_flow_arrives() -> None:
 
 
 @settings(max_examples=6, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 300_000)), min_size=1, max_size=20), st.integers(1, 4))
+@given(
+    st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 300_000)), min_size=1, max_size=20),
+    st.integers(1, 4),
+)
 def test_flows_of_any_size_arrive(shared: list[tuple[int, int]], processes: int) -> None:
     with receiving(1) as receiver:
         replay = replayed(schedule_of(*sorted(shared)), receiver.port, processes=processes)
@@ -116,7 +134,9 @@ def test_flows_of_any_size_arrive(shared: list[tuple[int, int]], processes: int)
 
 
 def test_long_flows_use_one_connection_each_and_are_not_faster_than_their_rate() -> None:
-    schedule = Long((("a", "b"),), 40_000_000, parallel=3, window_us=100_000).schedule(600_000, Random(0))
+    schedule = Long((("a", "b"),), 40_000_000, parallel=3, window_us=100_000).schedule(
+        600_000, Random(0)
+    )
     with socket.socket() as listener:
         listener.bind((LOCAL, 0))
         listener.listen(64)
@@ -131,7 +151,8 @@ def test_long_flows_use_one_connection_each_and_are_not_faster_than_their_rate()
         # At its rate, a piece takes as long as it lasts, but for the portion that it may be ahead.
         assert outcome.finished_s is not None
         assert outcome.finished_s >= outcome.flow.start_us / 1e6 + 0.080
-    # A busy machine may be slower. The last pieces end up to a portion early, by a fifth of one of the six.
+    # A busy machine may be slower. The last pieces end up to a portion early, by a fifth of one of
+    # the six.
     assert replay.summary().achieved_bps <= 40e6 * 6 / (5 + 0.8)
 
 
@@ -177,12 +198,16 @@ class Relay:
 
 
 def test_starts_do_not_wait_for_flows_that_are_stuck(silent: tuple[str, int]) -> None:
-    """The schedule has ten flows of 50 MB to a receiver that never reads, and then one that is served."""
+    """The schedule has ten flows of 50 MB to a receiver that never reads, and then one that is
+    served.
+    """
     stuck = [ScheduledFlow(at * 100, "a", "stuck", 50_000_000) for at in range(10)]
     last = ScheduledFlow(50_000, "a", "b", 5000)
     with receiving(1) as receiver:
         addresses = {"stuck": silent, "b": (LOCAL, receiver.port)}
-        replay = send(Schedule((*stuck, last), 60_000), ["a"], addresses, SendOptions(1, wait_s=0.2))
+        replay = send(
+            Schedule((*stuck, last), 60_000), ["a"], addresses, SendOptions(1, wait_s=0.2)
+        )
     *before, after = replay.outcomes
     assert after.flow == last
     assert after.finished_s is not None
@@ -201,7 +226,11 @@ def test_refused_flows_are_counted() -> None:
         nobody.bind((LOCAL, 0))  # and does not listen
         replay = replayed(schedule_of((0, 500), (1000, 500)), nobody.getsockname()[1])
     assert [outcome.failed for outcome in replay.outcomes] == ["Connection refused"] * 2
-    assert (replay.summary().failed, replay.summary().unfinished, replay.summary().achieved_bps) == (2, 2, 0)
+    assert (
+        replay.summary().failed,
+        replay.summary().unfinished,
+        replay.summary().achieved_bps,
+    ) == (2, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +261,9 @@ def test_a_receiver_that_is_none_is_told(answer: bytes, reason: str) -> None:
 
 
 def test_a_long_flow_whose_connection_breaks_fails_to_its_end() -> None:
-    schedule = Long((("a", "b"),), 8_000_000, parallel=1, window_us=50_000).schedule(300_000, Random(0))
+    schedule = Long((("a", "b"),), 8_000_000, parallel=1, window_us=50_000).schedule(
+        300_000, Random(0)
+    )
     with socket.socket() as listener:
         listener.bind((LOCAL, 0))
         listener.listen(1)
@@ -303,7 +334,11 @@ def test_a_receiver_without_descriptors_serves_who_waits_when_some_are_free_agai
 def test_a_replay_that_is_stopped_tells_what_it_left_out(silent: tuple[str, int]) -> None:
     flows = [(0, 50_000_000), *((10**9 + at, 10) for at in range(5))]
     replay = send(
-        schedule_of(*flows), ["a"], {"b": silent}, SendOptions(2), lambda elapsed_s, finished, failed: elapsed_s < 0.05
+        schedule_of(*flows),
+        ["a"],
+        {"b": silent},
+        SendOptions(2),
+        lambda elapsed_s, finished, failed: elapsed_s < 0.05,
     )
     assert replay.not_due == 5
     assert [outcome.finished_s for outcome in replay.outcomes] == [None]
@@ -326,19 +361,34 @@ def children() -> set[str]:
 
 
 @pytest.mark.parametrize("role", ["send", "receive"])
-def test_nothing_outlives_a_replay_that_is_killed(role: str, tmp_path: Path, silent: tuple[str, int]) -> None:
+def test_nothing_outlives_a_replay_that_is_killed(
+    role: str, tmp_path: Path, silent: tuple[str, int]
+) -> None:
     file = tmp_path / "schedule.csv"
-    file.write_text("start_us,src,dst,bytes\n0,a,b,50000000\n1,a,b,50000000\n5000000000,a,b,1\n6000000000,a,b,1\n")
+    file.write_text(
+        "start_us,src,dst,bytes\n0,a,b,50000000\n1,a,b,50000000\n5000000000,a,b,1\n6000000000,a,b,1\n"
+    )
     address, port = silent
     arguments = {
-        "send": ["send", str(file), "--from", "a", "--host", f"b={address}:{port}", "--processes", "2"],
+        "send": [
+            "send",
+            str(file),
+            "--from",
+            "a",
+            "--host",
+            f"b={address}:{port}",
+            "--processes",
+            "2",
+        ],
         "receive": ["receive", "--listen", f"{LOCAL}:0", "--processes", "2"],
     }
     # Its processes hold the writing end of this pipe, so that its end is the end of them all.
     reader, writer = os.pipe()
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'controller'}"}
     command = [sys.executable, "-m", "echelon", "traffic", *arguments[role]]
-    with subprocess.Popen(command, pass_fds=[writer], env=environment, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, pass_fds=[writer], env=environment, stdout=subprocess.PIPE
+    ) as process:
         os.close(writer)
         tree = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while len(tree.read_text().split()) < 2:
@@ -367,8 +417,18 @@ def test_what_cannot_be_done_is_told_in_one_line() -> None:
     here = {"b": (LOCAL, 1)}
     cases = [
         (["c"], here, SocketOptions(), "no flow from c"),
-        (["a"], {}, SocketOptions(), "the address of host b is not known (give --host b=ADDRESS, or --fabric)"),
-        (["a"], here, SocketOptions(congestion="carrier-pigeon"), "congestion control carrier-pigeon"),
+        (
+            ["a"],
+            {},
+            SocketOptions(),
+            "the address of host b is not known (give --host b=ADDRESS, or --fabric)",
+        ),
+        (
+            ["a"],
+            here,
+            SocketOptions(congestion="carrier-pigeon"),
+            "congestion control carrier-pigeon",
+        ),
         (["a"], {**here, "a": ("192.0.2.1", 1)}, SocketOptions(), "cannot send from a, 192.0.2.1"),
     ]
     for sources, addresses, sockets, reason in cases:
@@ -379,5 +439,8 @@ def test_what_cannot_be_done_is_told_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind((LOCAL, 0))
         taken.listen(1)
-        with pytest.raises(ReplayError, match=r"cannot receive at .* \(give an address of this host and a free port\)"):
+        with pytest.raises(
+            ReplayError,
+            match=r"cannot receive at .* \(give an address of this host and a free port\)",
+        ):
             receive(LOCAL, taken.getsockname()[1], 1)

@@ -21,7 +21,9 @@ from echelon_lab.traffic.wire import (
 
 
 @given(st.lists(st.integers(1, 100), max_size=8), st.lists(st.integers(1, 40), min_size=1))
-def test_transfers_end_where_they_should_however_they_are_cut(sizes: list[int], cuts: list[int]) -> None:
+def test_transfers_end_where_they_should_however_they_are_cut(
+    sizes: list[int], cuts: list[int]
+) -> None:
     stream = b"".join(header(size) + bytes(transfer_bytes(size) - HEADER_BYTES) for size in sizes)
     ends = []
     reception, at, turn = Reception(), 0, 0
@@ -64,7 +66,11 @@ def test_the_receivers_time_counts_where_it_is_by_the_same_clock() -> None:
     assert Receipt(0, 100).read_by(0, 130) == 130
 
 
-@given(st.integers(1, 10**11), st.lists(st.integers(1, 10**7), min_size=1, max_size=5), st.integers(0, 10**10))
+@given(
+    st.integers(1, 10**11),
+    st.lists(st.integers(1, 10**7), min_size=1, max_size=5),
+    st.integers(0, 10**10),
+)
 def test_a_paced_flow_is_never_faster_than_its_rate_by_more_than_a_portion(
     rate_bps: int, pieces: list[int], elapsed_ns: int
 ) -> None:

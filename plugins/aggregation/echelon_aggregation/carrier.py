@@ -1,4 +1,6 @@
-"""The hosts of a job's trees in a run: workers with numbers whose sums are checked, and the fallback of each tree."""
+"""The hosts of a job's trees in a run: workers with numbers whose sums are checked, and the
+fallback of each tree.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,15 @@ from echelon_lab.endhosts.shim import PacketTally, flow_key
 _FRAME_BYTES = OTHER_HEADER_BYTES + HEADER_BYTES + 4 * VALUES
 _NS = 1_000_000_000
 _PATIENCE, _LONGEST = 4, 64
-"""A packet is sent again after at least, and at most, so many times what a window takes in an empty network."""
+"""A packet is sent again after at least, and at most, so many times what a window takes in an empty
+network.
+"""
 
 
 class HostsOfJob:
-    """The workers and fallbacks of a job's trees (an `echelon_lab.endhosts.carriers.TreeCarrier`)."""
+    """The workers and fallbacks of a job's trees (an
+    `echelon_lab.endhosts.carriers.TreeCarrier`).
+    """
 
     def __init__(self, network: HostNetwork, job: str, trees: Sequence[JobTree]) -> None:
         self.tally = PacketTally()
@@ -81,9 +87,14 @@ class _HostsOfTree:
         shape, memory, fabric = tree_of(tree.path), memory_of(tree), network.fabric
         self._clock, self._job, self._tree, self._tally = network.clock, job, tree, tally
         self._hosts = [network.hosts[name] for name in shape.hosts]
-        takes_s = {link: 8 * _FRAME_BYTES / fabric.rate_bps[link] + float(fabric.delay_s[link]) for link in shape.links}
+        takes_s = {
+            link: 8 * _FRAME_BYTES / fabric.rate_bps[link] + float(fabric.delay_s[link])
+            for link in shape.links
+        }
         round_s = memory.window * max(takes_s.values())
-        round_s += 2 * max(sum(map(takes_s.__getitem__, shape.way_up(host))) for host in shape.hosts)
+        round_s += 2 * max(
+            sum(map(takes_s.__getitem__, shape.way_up(host))) for host in shape.hosts
+        )
         self._group = Group(
             len(shape.hosts),
             tree.number,
@@ -98,12 +109,15 @@ class _HostsOfTree:
         self._cores = [Worker(self._group, rank) for rank in range(self._group.workers)]
         self._fallback = Fallback(self._group)
         self._ends = [
-            Endpoint(host.ipv4, host.mac, port_of(tree)) for host in map(fabric.hosts.__getitem__, shape.hosts)
+            Endpoint(host.ipv4, host.mac, port_of(tree))
+            for host in map(fabric.hosts.__getitem__, shape.hosts)
         ]
         first = fabric.hosts[shape.hosts[0]]
         self._server = Endpoint(first.ipv4, first.mac, PORT)
         self._frames: dict[tuple[Endpoint, int], Frames] = {}
-        self._shims = {flow.flow: shim.flow for flow, shim in zip(tree.flows, tree.shims, strict=True)}
+        self._shims = {
+            flow.flow: shim.flow for flow, shim in zip(tree.flows, tree.shims, strict=True)
+        }
         self._under_way: deque[_UnderWay] = deque()
         for rank, host in enumerate(self._hosts):
             host.of_trees[port_of(tree).to_bytes(2, "big")] = partial(self._deliver, rank)
@@ -173,7 +187,10 @@ class _HostsOfTree:
     def _finish(self, flow: _UnderWay) -> None:
         for rank, collective in enumerate(flow.collectives):
             if not np.array_equal(collective.result, flow.expected):
-                raise RunError(f"{flow.what}: worker {rank} has wrong sums; this is a defect of the switch's program")
+                raise RunError(
+                    f"{flow.what}: worker {rank} has wrong sums; this is a defect of the switch's"
+                    " program"
+                )
         flow.on_complete()
 
     def _deliver_to_fallback(self, now_ns: int, frame: bytes, packet: Packet) -> None:

@@ -1,12 +1,13 @@
 """Collectives that switches carry out: each link of a tree carries the data once.
 
-A worker sends what it has once, up; the result comes to each once, down. A ring sends 2(n-1)/n of the data over each
-link in each direction, in 2(n-1) rounds. So a tree gains up to two times the rate of n workers at full links, less what
-its smaller packets spend on headers: a flow's `size_bytes` are those on the wire, with all headers.
+A worker sends what it has once, up; the result comes to each once, down. A ring sends 2(n-1)/n of
+the data over each link in each direction, in 2(n-1) rounds. So a tree gains up to two times the
+rate of n workers at full links, less what its smaller packets spend on headers: a flow's
+`size_bytes` are those on the wire, with all headers.
 
-By the protocol (`docs/aggregation-protocol.md`), all workers get the result of a block. So a reduce-scatter takes as
-much as an all-reduce, which is more than a ring's (n-1)/n of the data, but has no rounds. In a broadcast, all others
-send EMPTY contributions, whose bytes are left out here.
+By the protocol (`docs/aggregation-protocol.md`), all workers get the result of a block. So a
+reduce-scatter takes as much as an all-reduce, which is more than a ring's (n-1)/n of the data, but
+has no rounds. In a broadcast, all others send EMPTY contributions, whose bytes are left out here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ OTHER_HEADER_BYTES = 14 + 20 + 8 + 20
 
 
 def wire_bytes(size_bytes: int, values: int = VALUES) -> int:
-    """Return what so many bytes of values take on a link, in packets of so many values, with all headers."""
+    """Return what so many bytes of values take on a link, in packets of so many values, with all
+    headers.
+    """
     packets = -(-size_bytes // (4 * values))
     return size_bytes + packets * (OTHER_HEADER_BYTES + HEADER_BYTES)
 
@@ -36,9 +39,10 @@ def wire_bytes(size_bytes: int, values: int = VALUES) -> int:
 class InNetwork(Algorithm):
     """An all-reduce, a reduce-scatter or a broadcast by switches.
 
-    The data is cut evenly over several `trees`: each is a flow of its own, `NAME-k1-w2` that of the second tree. Its
-    hosts are the same, but each begins with another, whose connections are others: so each tree may have another root
-    (PANAMA, Gebara, Ghobadi and Costa, In-network Aggregation for Shared Machine Learning Clusters, MLSys '21).
+    The data is cut evenly over several `trees`: each is a flow of its own, `NAME-k1-w2` that of the
+    second tree. Its hosts are the same, but each begins with another, whose connections are others:
+    so each tree may have another root (PANAMA, Gebara, Ghobadi and Costa, In-network Aggregation
+    for Shared Machine Learning Clusters, MLSys '21).
     """
 
     by_ranks: ClassVar[bool] = False
@@ -63,7 +67,10 @@ class InNetwork(Algorithm):
         return wire_bytes(-(-size_bytes // self.trees), self.values)
 
     def block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
-        """Return a flow for each tree. It starts when all ranks that send are there, and is part of the work of all."""
+        """Return a flow for each tree.
+
+        It starts when all ranks that send are there, and is part of the work of all.
+        """
         steps: dict[str, Flow] = {}
         for tree in range(self.trees):
             first = tree % len(group)
@@ -71,7 +78,11 @@ class InNetwork(Algorithm):
             among = (*hosts, hosts[0]) if self.sums else hosts
             size = size_bytes // self.trees + (tree < size_bytes % self.trees)
             flow = Flow(
-                f"{name}-k1-w{tree + 1}", among[0], among[-1], wire_bytes(max(1, size), self.values), among=among
+                f"{name}-k1-w{tree + 1}",
+                among[0],
+                among[-1],
+                wire_bytes(max(1, size), self.values),
+                among=among,
             )
             steps[flow.name] = flow
         names = tuple(steps)
@@ -83,14 +94,19 @@ class InNetwork(Algorithm):
 
     def misplaced(self, hosts: Sequence[str]) -> str | None:
         if len(set(hosts)) < len(hosts):
-            return "needs a host for each rank of the group (use 'hierarchical', or one rank per worker)"
+            return (
+                "needs a host for each rank of the group (use 'hierarchical', or one rank per"
+                " worker)"
+            )
         return None
 
     def refusal(self, ranks: int) -> str | None:
         if ranks < 2:
             return "needs two ranks or more (use 'ring')"
         if ranks > MAX_WORKERS:
-            return f"adds up at most {MAX_WORKERS} ranks, not {ranks} (use 'ring', or smaller groups)"
+            return (
+                f"adds up at most {MAX_WORKERS} ranks, not {ranks} (use 'ring', or smaller groups)"
+            )
         return None
 
 

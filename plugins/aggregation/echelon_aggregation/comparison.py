@@ -1,8 +1,9 @@
-"""Jobs with aggregation in the network beside the same jobs with a ring, a tree and a parameter server, as fluids.
+"""Jobs with aggregation in the network beside the same jobs with a ring, a tree and a parameter
+server, as fluids.
 
-All ways pay for headers: frames of 1,500 bytes carry 1,438 of a ring's data, and frames of 206 bytes carry 32 values,
-which are 128. All cut their data into so many chunks that hosts send and receive at the same time
-(`echelon.model.jobs.collectives.Collective.whole`).
+All ways pay for headers: frames of 1,500 bytes carry 1,438 of a ring's data, and frames of 206
+bytes carry 32 values, which are 128. All cut their data into so many chunks that hosts send and
+receive at the same time (`echelon.model.jobs.collectives.Collective.whole`).
 """
 
 from __future__ import annotations
@@ -62,10 +63,14 @@ class Training:
 
     def by_hosts(self, algorithm: AllReduceName = "ring") -> Job:
         """Return the job with an all-reduce by hosts."""
-        return self._with(Collective(ALL_REDUCES[algorithm], self.workers).whole("allreduce", self._sent_by_hosts))
+        return self._with(
+            Collective(ALL_REDUCES[algorithm], self.workers).whole("allreduce", self._sent_by_hosts)
+        )
 
     def by_server(self, server: str) -> Job:
-        """Return the job with a parameter server, which sends on what it has added up while it receives the rest."""
+        """Return the job with a parameter server, which sends on what it has added up while it
+        receives the rest.
+        """
         sent = self._sent_by_hosts
         pushes = replicate(self.workers, lambda i, worker: flow(f"push-w{i}", worker, server, sent))
         pulls = replicate(self.workers, lambda i, worker: flow(f"pull-w{i}", server, worker, sent))
@@ -74,10 +79,14 @@ class Training:
 
     def in_network(self, trees: int = 1, values: int = VALUES) -> Job:
         """Return the job with an all-reduce by switches."""
-        return self._with(InNetwork(trees, values).block("allreduce", self.workers, self.gradient_bytes))
+        return self._with(
+            InNetwork(trees, values).block("allreduce", self.workers, self.gradient_bytes)
+        )
 
     def _with(self, block: Block) -> Job:
-        computed = replicate(self.workers, lambda i, worker: compute(f"compute-w{i}", worker, self.compute_s))
+        computed = replicate(
+            self.workers, lambda i, worker: compute(f"compute-w{i}", worker, self.compute_s)
+        )
         graph = series(computed, block).graph(EchelonFlow.coflow("allreduce", block.flows))
         return Job(self.name, *graph, start_s=self.start_s)
 
@@ -86,14 +95,16 @@ class Training:
         return self.gradient_bytes * PACKET_BYTES // (PACKET_BYTES - OTHER_HEADER_BYTES)
 
 
-# -- the rate of one job -----------------------------------------------------------------------------------------------
+# -- the rate of one job ---------------------------------------------------------------------------
 
 _GRADIENT_BYTES = 100_000_000
 _ALMOST_NOTHING_S = Fraction(1, 10**9)
 
 
 def rates(counts: Sequence[int] = (2, 4, 8, 16)) -> list[Table]:
-    """Return the aggregated data per worker and second, in percent of a link, by number of workers."""
+    """Return the aggregated data per worker and second, in percent of a link, by number of
+    workers.
+    """
     return [
         _rates("one switch", lambda n: build_fabric(one_tor(n + 1, RATE_BPS)), counts),
         _rates(
@@ -112,7 +123,9 @@ def _rates(place: str, make: Callable[[int], Fabric], counts: Sequence[int]) -> 
         each = n // 4 + 1
         # One host of each leaf is no worker; the last of all is the server.
         spread = (
-            [hosts[leaf * each + at] for at in range(each - 1) for leaf in range(4)] if n < len(hosts) - 1 else hosts
+            [hosts[leaf * each + at] for at in range(each - 1) for leaf in range(4)]
+            if n < len(hosts) - 1
+            else hosts
         )
         workers = tuple(spread[:n])
         job = Training("job", workers, _ALMOST_NOTHING_S, _GRADIENT_BYTES)
@@ -124,15 +137,27 @@ def _rates(place: str, make: Callable[[int], Fabric], counts: Sequence[int]) -> 
             job.by_server(hosts[-1]),
         ]
         took_s = [alone_iteration_s(way, fabric) - _ALMOST_NOTHING_S for way in ways]
-        rows.append((str(n), *(f"{800 * _GRADIENT_BYTES / float(time_s) / RATE_BPS:.1f}" for time_s in took_s)))
+        rows.append(
+            (
+                str(n),
+                *(f"{800 * _GRADIENT_BYTES / float(time_s) / RATE_BPS:.1f}" for time_s in took_s),
+            )
+        )
     return Table(
         f"Aggregated data per worker, % of a link's rate: {place}",
-        ("workers", "in network, 32 values", "in network, 64 values", "ring", "binomial tree", "parameter server"),
+        (
+            "workers",
+            "in network, 32 values",
+            "in network, 64 values",
+            "ring",
+            "binomial tree",
+            "parameter server",
+        ),
         rows,
     )
 
 
-# -- memory for some of the jobs ---------------------------------------------------------------------------------------
+# -- memory for some of the jobs -------------------------------------------------------------------
 
 FABRICS: Mapping[str, Fabric] = {
     "leaf-spine": build_fabric(leaf_spine(4, 4, 8, 2, RATE_BPS)),
@@ -144,13 +169,17 @@ ROUNDS = 10
 
 
 def draw(fabric: Fabric, jobs: int, workers: int, seed: int) -> list[Training]:
-    """Return jobs on random hosts, whose gradients take half to twice as long as their computing."""
+    """Return jobs on random hosts, whose gradients take half to twice as long as their
+    computing.
+    """
     rng = random.Random(seed)
     hosts = sorted(rng.sample(sorted(fabric.hosts), jobs * workers), key=list(fabric.hosts).index)
     rng.shuffle(hosts)
     found: list[Training] = []
     for number in range(jobs):
-        own = tuple(sorted(hosts[number * workers : (number + 1) * workers], key=list(fabric.hosts).index))
+        own = tuple(
+            sorted(hosts[number * workers : (number + 1) * workers], key=list(fabric.hosts).index)
+        )
         gradient = rng.randrange(10_000_000, 40_000_000)
         takes_s = Fraction(8 * wire_bytes(gradient), RATE_BPS)
         compute_s = takes_s * Fraction(rng.randrange(500, 2000), 1000)
@@ -169,11 +198,18 @@ WAYS: Mapping[Way, str] = {
     "first": "first come",
     "deadline": "by deadline",
 }
-_BY: Mapping[Way, By] = {"share": "share", "share-fallback": "share", "first": "first", "deadline": "deadline"}
+_BY: Mapping[Way, By] = {
+    "share": "share",
+    "share-fallback": "share",
+    "first": "first",
+    "deadline": "deadline",
+}
 
 
 def run(drawn: Sequence[Training], fabric: Fabric, way: Way) -> list[float]:
-    """Return the slowdown of each job against itself in the network, alone, with memory for half of the jobs."""
+    """Return the slowdown of each job against itself in the network, alone, with memory for half of
+    the jobs.
+    """
     alone_s = [alone_iteration_s(job.in_network(), fabric) for job in drawn]
     served = {"ring": 0, "tree": 0, "share": len(drawn) // 2}.get(way, len(drawn))
     jobs = [
@@ -183,7 +219,9 @@ def run(drawn: Sequence[Training], fabric: Fabric, way: Way) -> list[float]:
     places = 2 * WINDOW * (len(drawn) if way == "all" else len(drawn) // 2)
     policy: FluidPlanner = Fair()  # gives the same rates where there are no trees
     if served:
-        policy = Aggregation(Aggregation.Parameters(by=_BY.get(way, "first"), places=places, window=WINDOW))
+        policy = Aggregation(
+            Aggregation.Parameters(by=_BY.get(way, "first"), places=places, window=WINDOW)
+        )
     result = simulate(jobs, fabric, policy, None, until=ROUNDS * max(alone_s), ideal=True)
     return [
         slowdown(result.jobs[job.name], float(result.end_s), float(own_s))
@@ -192,7 +230,9 @@ def run(drawn: Sequence[Training], fabric: Fabric, way: Way) -> list[float]:
 
 
 def memory(draws: int, progress: Callable[[str], None] = lambda _: None) -> list[Table]:
-    """Return the mean and the worst slowdown of two and of eight jobs with memory for half of them, by fabric."""
+    """Return the mean and the worst slowdown of two and of eight jobs with memory for half of them,
+    by fabric.
+    """
     tables = []
     for count, workers in ((2, 16), (8, 4)):
         rows = []
@@ -200,17 +240,22 @@ def memory(draws: int, progress: Callable[[str], None] = lambda _: None) -> list
             cells = []
             for name, fabric in FABRICS.items():
                 progress(f"{count} jobs, {label}, {name}")
-                found = [run(draw(fabric, count, workers, seed), fabric, way) for seed in range(draws)]
+                found = [
+                    run(draw(fabric, count, workers, seed), fabric, way) for seed in range(draws)
+                ]
                 mean = fmean(fmean(of) for of in found)
                 worst = fmean(max(of) for of in found)
                 cells.append(f"{mean:.2f}, {worst:.2f}")
             rows.append((label, *cells))
-        title = f"{count} jobs of {workers} workers, memory for {count // 2}: mean slowdown, and that of the slowest"
+        title = (
+            f"{count} jobs of {workers} workers, memory for {count // 2}: mean slowdown, and that"
+            " of the slowest"
+        )
         tables.append(Table(title, ("", *FABRICS), rows))
     return tables
 
 
-# -- PANAMA's questions ------------------------------------------------------------------------------------------------
+# -- PANAMA's questions ----------------------------------------------------------------------------
 
 SHORT_BYTES = 50_000
 LOAD = Fraction(1, 100)
@@ -219,7 +264,9 @@ END_S = Fraction(1, 2)
 
 
 def short_flows(fabric: Fabric, seed: int) -> Job:
-    """Return flows between random hosts, with exponential gaps, until `END_S`: a job whose iteration they are."""
+    """Return flows between random hosts, with exponential gaps, until `END_S`: a job whose
+    iteration they are.
+    """
     rng = random.Random(seed)
     hosts = sorted(fabric.hosts)
     gap_s = 8 * SHORT_BYTES / (float(LOAD) * RATE_BPS * len(hosts))
@@ -274,7 +321,14 @@ def shared_cluster(draws: int, progress: Callable[[str], None] = lambda _: None)
         )
 
     rows = [(label, *cells(of)) for label, of in found.items()]
-    columns = ("", "training faster by, mean", "most", "short flows, mean µs", "p99 µs", "p99 better by")
+    columns = (
+        "",
+        "training faster by, mean",
+        "most",
+        "short flows, mean µs",
+        "p99 µs",
+        "p99 better by",
+    )
     return Table("4 jobs of 8 workers and short flows, 2:1 leaf-spine", columns, rows)
 
 

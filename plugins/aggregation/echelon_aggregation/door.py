@@ -1,4 +1,6 @@
-"""Trees of running jobs: what switches hold for them, and what hosts are told (`echelon.switches.lowering.trees`)."""
+"""Trees of running jobs: what switches hold for them, and what hosts are told
+(`echelon.switches.lowering.trees`).
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,23 @@ def port_of(tree: JobTree) -> int:
 
 
 def shim_of_answers(tree: JobTree, worker: int) -> int:
-    """Return the flow in the shim of what the fallback sends to one worker: from the last number downwards."""
+    """Return the flow in the shim of what the fallback sends to one worker: from the last number
+    downwards.
+    """
     return SHIM_NUMBERS - 1 - MAX_WORKERS * tree.index - worker
 
 
 def memory_of(tree: JobTree) -> Memory:
-    """Return what the tree gets: what the policy says, or else all places that there are, by deadline if its flows are
-    ranked so, and by who comes first if not."""
+    """Return what the tree gets: what the policy says, or else all places that there are, by
+    deadline if its flows are ranked so, and by who comes first if not."""
     if isinstance(tree.memory, Memory):
         grant, window = tree.memory.grant, tree.memory.window
         # A tree whose places are fewer than twice its window would take them from itself.
-        return tree.memory if grant is None else Memory(grant, min(window, max(1, (grant.mask + 1) // 2)))
+        return (
+            tree.memory
+            if grant is None
+            else Memory(grant, min(window, max(1, (grant.mask + 1) // 2)))
+        )
     by_deadline = isinstance(tree.flows[0].ranking, Deadline)
     return Memory(Grant(0, -1, 0, TAKES["deadline" if by_deadline else "first"]), WINDOW)
 
@@ -56,25 +64,36 @@ class AggregationTrees:
                 yield FlowPlan(flow.job, flow.flow, flow.ranking, shape.way(host, fallback)), shim
         for worker, host in enumerate(shape.hosts):
             shim = ShimIdentity(tree.shims[0].job, shim_of_answers(tree, worker))
-            yield FlowPlan(first.job, f"{first.flow} to {host}", first.ranking, shape.way(fallback, host)), shim
+            yield (
+                FlowPlan(
+                    first.job, f"{first.flow} to {host}", first.ranking, shape.way(fallback, host)
+                ),
+                shim,
+            )
 
-    def at_switches(self, tree: JobTree, fabric: Fabric, able: Mapping[str, Capabilities]) -> Mapping[str, HeldTree]:
-        """Return what each switch holds. Raise `LoweringError` for one that adds up nothing, or has fewer places."""
+    def at_switches(
+        self, tree: JobTree, fabric: Fabric, able: Mapping[str, Capabilities]
+    ) -> Mapping[str, HeldTree]:
+        """Return what each switch holds.
+
+        Raise `LoweringError` for one that adds up nothing, or has fewer places.
+        """
         job, shape, grant = tree.flows[0].job, tree_of(tree.path), memory_of(tree).grant
         places = 1 << 32
         for switch in shape.switches:
             memory = able[switch].trees
             if memory is None:
                 raise LoweringError(
-                    f"job {job}: flow '{tree.flows[0].flow}' goes over a tree with switch {switch}, whose program adds "
-                    "up nothing (write 'program: aggregation' in the switch's entry of the service's file, or use "
-                    "another algorithm such as 'ring')",
+                    f"job {job}: flow '{tree.flows[0].flow}' goes over a tree with switch {switch},"
+                    " whose program adds up nothing (write 'program: aggregation' in the switch's"
+                    " entry of the service's file, or use another algorithm such as 'ring')",
                     job,
                 )
             if grant is not None and grant.first + grant.mask >= memory.places:
                 raise LoweringError(
-                    f"job {job}: {grant.first + grant.mask + 1} places are given away, switch {switch} has "
-                    f"{memory.places} (give the policy 'places={memory.places}' or less)",
+                    f"job {job}: {grant.first + grant.mask + 1} places are given away, switch"
+                    f" {switch} has {memory.places} (give the policy 'places={memory.places}' or"
+                    " less)",
                     job,
                 )
             places = min(places, memory.places)
@@ -98,7 +117,9 @@ class AggregationTrees:
         return {switch: HeldTree(there.entries(), there.group) for switch, there in at.items()}
 
     def told(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
-        """Return the group, as the file of `echelon_aggregation.membership` has it but for wires."""
+        """Return the group, as the file of `echelon_aggregation.membership` has it but for
+        wires.
+        """
         memory = memory_of(tree)
         hosts = [fabric.hosts[name] for name in tree_of(tree.path).hosts]
         return {
@@ -112,6 +133,7 @@ class AggregationTrees:
             "fallback": 0,
             "spread": memory.grant is not None,
             "workers": [
-                {"host": host.name, "ip": str(host.ipv4), "mac": host.mac, "port": port_of(tree)} for host in hosts
+                {"host": host.name, "ip": str(host.ipv4), "mac": host.mac, "port": port_of(tree)}
+                for host in hosts
             ],
         }

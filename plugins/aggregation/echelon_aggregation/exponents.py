@@ -1,6 +1,8 @@
-"""Real numbers as whole numbers with one exponent in common, as `docs/aggregation-protocol.md` has it.
+"""Real numbers as whole numbers with one exponent in common, as `docs/aggregation-protocol.md` has
+it.
 
-All functions are exact but for the one rounding of `quantise`, half a unit, and the one of `dequantise` to 24 bits.
+All functions are exact but for the one rounding of `quantise`, half a unit, and the one of
+`dequantise` to 24 bits.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def fits(values: Floats, exponent: int) -> bool:
 def quantise(values: Floats, exponent: int, workers: int) -> bytes:
     """Return the values in units, to the nearest, ties to even, as packets carry them.
 
-    What is too large for the exponent (`fits`) becomes the largest that is not: the sender sets OVERFLOW then.
+    What is too large for the exponent (`fits`) becomes the largest that is not: the sender sets
+    OVERFLOW then.
     """
     most = 2.0 ** (30 - headroom(workers))
     scaled = np.rint(np.ldexp(values.astype(np.float64), -unit_power(exponent, workers)))
@@ -60,12 +63,16 @@ def quantise(values: Floats, exponent: int, workers: int) -> bytes:
 
 
 def dequantise(data: bytes, exponent: int, workers: int) -> Floats:
-    """Return the numbers that sums in units stand for, rounded to 24 bits; beyond the range, infinities."""
+    """Return the numbers that sums in units stand for, rounded to 24 bits; beyond the range,
+    infinities.
+    """
     units = np.frombuffer(data, ">i4").astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
         return np.ldexp(units, unit_power(exponent, workers)).astype(np.float32)
 
 
 def bound(exponent: int, workers: int) -> float:
-    """Return by how much a sum may be off, before it is rounded to 24 bits: half a unit for each worker."""
+    """Return by how much a sum may be off, before it is rounded to 24 bits: half a unit for each
+    worker.
+    """
     return 0.0 if exponent == ZERO else float(np.ldexp(workers, unit_power(exponent, workers) - 1))

@@ -1,4 +1,6 @@
-"""The fallback of the aggregation protocol (`docs/aggregation-protocol.md`): it adds up what no switch has added up."""
+"""The fallback of the aggregation protocol (`docs/aggregation-protocol.md`): it adds up what no
+switch has added up.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,19 @@ class FallbackTally:
 
     added: int = 0
     ignored: int = 0
-    """Contributions of workers that were in the sum, old ones, and packets that belong to nothing here."""
+    """Contributions of workers that were in the sum, old ones, and packets that belong to nothing
+    here.
+    """
     asked: int = 0
     results: int = 0
     answered: int = 0
 
 
 class Fallback:
-    """The fallback of a group, on the host of worker `host`. It has no timers: others' packets make it act."""
+    """The fallback of a group, on the host of worker `host`.
+
+    It has no timers: others' packets make it act.
+    """
 
     def __init__(self, group: Group, host: int = 0) -> None:
         self.group = group
@@ -55,7 +62,10 @@ class Fallback:
 
     def receive(self, packet: Packet, now: float) -> list[Sending]:
         """Take a packet that arrived; return what to send."""
-        if (packet.tree, packet.session) != (self.group.tree, self.group.session) or packet.kind not in (
+        if (packet.tree, packet.session) != (
+            self.group.tree,
+            self.group.session,
+        ) or packet.kind not in (
             Kind.CONTRIBUTION,
             Kind.ANSWER,
         ):
@@ -63,7 +73,12 @@ class Fallback:
             return []
         block = self._find(packet.block)
         has_form = bool(packet.flags & Flag.EMPTY) or len(packet.values) == 4 * self.group.values
-        if block is None or not has_form or not packet.workers or packet.workers & ~self.group.everyone:
+        if (
+            block is None
+            or not has_form
+            or not packet.workers
+            or packet.workers & ~self.group.everyone
+        ):
             self.tally.ignored += 1
             return []
         if block.result is not None:
@@ -84,7 +99,8 @@ class Fallback:
     def _find(self, number: int) -> _Block | None:
         """Return the block of that number; None for one that all workers have the result of.
 
-        A worker that sends block b + 2W has the result of b + W, so all workers have sent that, and have that of b.
+        A worker that sends block b + 2W has the result of b + W, so all workers have sent that, and
+        have that of b.
         """
         window = self.group.window
         blocks = self._slots[number % window]
@@ -116,7 +132,13 @@ class Fallback:
             flags, data = block.flags, wrapped.astype(">i4").tobytes()
             if (wrapped != block.values).any():
                 flags |= Flag.OVERFLOW
-        return replace(packet, flags=flags, values=data, exponent=block.exponent, next_exponent=block.next_exponent)
+        return replace(
+            packet,
+            flags=flags,
+            values=data,
+            exponent=block.exponent,
+            next_exponent=block.next_exponent,
+        )
 
     def _finish(self, block: _Block, found: Packet) -> list[Sending]:
         self.tally.results += 1
@@ -126,7 +148,9 @@ class Fallback:
         return [(None, result)] if self.group.by_tree else self._to_each(result, everyone)
 
     def _to_each(self, result: Packet, workers: int) -> list[Sending]:
-        """Return the result as an answer to each of these workers, which switches forward as it is."""
+        """Return the result as an answer to each of these workers, which switches forward as it
+        is.
+        """
         answer = replace(result, kind=Kind.ANSWER, workers=self._bit)
         return [(worker, answer) for worker in self._numbers(workers)]
 
@@ -136,7 +160,9 @@ class Fallback:
         block.pause_s = min(2 * block.pause_s, self.group.most_timeout_s)
         missing = self.group.everyone & ~block.workers
         self.tally.asked += missing.bit_count()
-        request = Packet(Kind.REQUEST, self.group.tree, self.group.session, number, missing, flags=Flag.EMPTY)
+        request = Packet(
+            Kind.REQUEST, self.group.tree, self.group.session, number, missing, flags=Flag.EMPTY
+        )
         return [(worker, request) for worker in self._numbers(missing)]
 
     def _numbers(self, workers: int) -> list[int]:

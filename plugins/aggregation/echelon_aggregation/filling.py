@@ -21,9 +21,9 @@ def fill(
 ) -> list[float]:
     """Return the rate of each flow: those of a tier grow together on what the tiers before leave.
 
-    A flow of rate r takes r times its load of each link, and stops at its own limit or at the first full link
-    (progressive filling: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2). `left_Bps` is what each link has;
-    it becomes what is left.
+    A flow of rate r takes r times its load of each link, and stops at its own limit or at the first
+    full link (progressive filling: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2).
+    `left_Bps` is what each link has; it becomes what is left.
     """
     rates = [0.0] * len(loads)
     full_Bps = {link: _FULL * left for link, left in left_Bps.items()}  # noqa: N806

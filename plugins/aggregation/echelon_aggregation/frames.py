@@ -1,4 +1,6 @@
-"""Aggregation packets as Ethernet frames, and the wires that carry them: an interface, or a Unix datagram socket."""
+"""Aggregation packets as Ethernet frames, and the wires that carry them: an interface, or a Unix
+datagram socket.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _ENDS = struct.Struct("!12xH B B 4x H x B 2x 4s 4s H H H")
 _CONGESTED = 0b11
 _IN_PARTS = 0x3FFF
 SHIM_KEY, SHIM_STAMP = slice(43, 48), slice(54, 62)
-"""The places in a frame of its flow and iteration, and of what its sender knows of that iteration."""
+"""The places in a frame of its flow and iteration, and of what its sender knows of that
+iteration.
+"""
 _LARGEST_FRAME = 1 << 16
 _BUFFER_BYTES = 4 << 20
 _BATCH = 64
@@ -54,10 +58,15 @@ class Frames:
         self._heads: dict[tuple[Endpoint, int], bytes] = {}
 
     def encode(
-        self, to: Endpoint, packet: Packet, epoch: int = 0, left_bytes: int = 0, stamp: bytes = UNSTAMPED
+        self,
+        to: Endpoint,
+        packet: Packet,
+        epoch: int = 0,
+        left_bytes: int = 0,
+        stamp: bytes = UNSTAMPED,
     ) -> bytes:
-        """Return the frame of a packet of iteration `epoch`, with which the flow has that many bytes left. `stamp` is
-        what the host knows of the iteration (`docs/data-plane.md`)."""
+        """Return the frame of a packet of iteration `epoch`, with which the flow has that many
+        bytes left. `stamp` is what the host knows of the iteration (`docs/data-plane.md`)."""
         data = packet.encode()
         length = SHIM_END + len(data)
         head = self._heads.get((to, length))
@@ -66,15 +75,24 @@ class Frames:
             address = FlowAddress(own.mac, to.mac, own.ip, to.ip, own.port)
             head = self._heads[to, length] = headers(address, length, to.port)
         key = flow_key(epoch, self._job, self._flow)
-        return head + _SHIM.pack(SHIM_VERSION << 4, key, 0, min(left_bytes, 2**32 - 1), stamp) + data
+        return (
+            head + _SHIM.pack(SHIM_VERSION << 4, key, 0, min(left_bytes, 2**32 - 1), stamp) + data
+        )
 
 
 def read(frame: bytes) -> Arrived | None:
     """Return the packet of a frame, MARKED if it met congestion; None for any other frame."""
     try:
-        kind, version, service, fragment, protocol, _, dst, src_port, dst_port, length = _ENDS.unpack_from(frame)
-        # Switches check what is from or to the protocol's port, and is whole. Anything else may be anybody's.
-        if (kind, version, protocol) != (0x0800, 0x45, 17) or fragment & _IN_PARTS or PORT not in (src_port, dst_port):
+        kind, version, service, fragment, protocol, _, dst, src_port, dst_port, length = (
+            _ENDS.unpack_from(frame)
+        )
+        # Switches check what is from or to the protocol's port, and is whole. Anything else may be
+        # anybody's.
+        if (
+            (kind, version, protocol) != (0x0800, 0x45, 17)
+            or fragment & _IN_PARTS
+            or PORT not in (src_port, dst_port)
+        ):
             return None
         packet = decode(frame[SHIM_END : 34 + length])
     except (struct.error, WireError):
@@ -144,8 +162,8 @@ class UnixWire(_SocketWire):
 class InterfaceWire(_SocketWire):
     """A network interface, of which several processes share the traffic by UDP port. Needs root.
 
-    The ports are bound as ordinary sockets, too, so that the kernel takes them for used, answers no packet with "port
-    unreachable", and gives them to no other program. Raises `RunError`.
+    The ports are bound as ordinary sockets, too, so that the kernel takes them for used, answers no
+    packet with "port unreachable", and gives them to no other program. Raises `RunError`.
     """
 
     def __init__(self, interface: str, ends: Sequence[Endpoint]) -> None:
@@ -199,7 +217,11 @@ def _only(opened: socket.socket, ports: Sequence[int]) -> None:
     ]
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     held = ctypes.create_string_buffer(code)
-    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(held)))
+    opened.setsockopt(
+        socket.SOL_SOCKET,
+        _SO_ATTACH_FILTER,
+        struct.pack("HL", len(program), ctypes.addressof(held)),
+    )
 
 
 def open_wire(name: str, ends: Sequence[Endpoint]) -> Wire:

@@ -9,7 +9,10 @@ from echelon_aggregation.wire import MAX_WORKERS
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The workers of one tree in one session. Raises `ValueError` for numbers that the protocol does not allow."""
+    """The workers of one tree in one session.
+
+    Raises `ValueError` for numbers that the protocol does not allow.
+    """
 
     workers: int
     tree: int = 1
@@ -24,7 +27,10 @@ class Group:
     """The shortest time after which a packet is sent again."""
     most_timeout_s: float = 1.0
     by_tree: bool = True
-    """The tree's switches spread a result of the fallback. Otherwise it sends one to each worker."""
+    """The tree's switches spread a result of the fallback.
+
+    Otherwise it sends one to each worker.
+    """
 
     def __post_init__(self) -> None:
         if not 1 <= self.workers <= MAX_WORKERS:
@@ -34,7 +40,10 @@ class Group:
         if self.values < 1:
             raise ValueError(f"values: {self.values} is not positive")
         if not 0 < self.least_timeout_s <= self.most_timeout_s:
-            raise ValueError(f"least_timeout_s: {self.least_timeout_s} is not between 0 and {self.most_timeout_s}")
+            raise ValueError(
+                f"least_timeout_s: {self.least_timeout_s} is not between 0 and"
+                f" {self.most_timeout_s}"
+            )
 
     @property
     def everyone(self) -> int:

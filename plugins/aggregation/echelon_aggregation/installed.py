@@ -66,8 +66,8 @@ class TreeAtSwitch:
 
     @property
     def group(self) -> MulticastGroup:
-        """The copies of a result: one for each worker here, whose instance is its bit plus 1, and one for each switch
-        below."""
+        """The copies of a result: one for each worker here, whose instance is its bit plus 1, and
+        one for each switch below."""
         copies = [
             (self._port(worker.host), bit + 1)
             for bit, worker in enumerate(self.tree.workers)
@@ -79,8 +79,9 @@ class TreeAtSwitch:
     def entries(self, *, hands_over: bool = True) -> tuple[TableEntry, ...]:
         """Return the entries of the tree, in the order in which they may be written.
 
-        `hands_over`: whether the program can hand over an incomplete sum, with its table `aggregation_holder`; a
-        program that cannot gives no memory by deadline. Raises `ValueError`.
+        `hands_over`: whether the program can hand over an incomplete sum, with its table
+        `aggregation_holder`; a program that cannot gives no memory by deadline. Raises
+        `ValueError`.
         """
         tree, number = self.tree, self.tree.number
         key: dict[str, Match] = {"tree": number, "session": tree.session}
@@ -105,7 +106,10 @@ class TreeAtSwitch:
             if hands_over:
                 found.append(self._holder(key))
             elif places.take == TAKES["deadline"]:
-                raise ValueError(f"{self.switch} has a program that gives no memory by deadline (use first or share)")
+                raise ValueError(
+                    f"{self.switch} has a program that gives no memory by deadline (use first or"
+                    " share)"
+                )
             found.append(
                 entry(
                     "aggregation_tree",
@@ -156,7 +160,9 @@ class TreeAtSwitch:
 
     def _towards_fallback(self) -> str:
         """Return the child that leads to the fallback, or the parent."""
-        bit = next(bit for bit, worker in enumerate(self.tree.workers) if worker.host == self.tree.fallback)
+        bit = next(
+            bit for bit, worker in enumerate(self.tree.workers) if worker.host == self.tree.fallback
+        )
         below = next((node for node, workers in self.behind.items() if workers >> bit & 1), None)
         return below or self.tree.parents[self.switch]
 

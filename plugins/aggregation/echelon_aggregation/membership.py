@@ -1,4 +1,6 @@
-"""The file in which a process finds its group, the same for all workers (docs/aggregation.md#with-pytorch)."""
+"""The file in which a process finds its group, the same for all workers
+(docs/aggregation.md#with-pytorch).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Member(Section):
 class Membership(Section):
     """A group of workers and its tree."""
 
-    workers: tuple[Member, ...] = Field(min_length=1, max_length=MAX_WORKERS, description="the workers, by rank")
+    workers: tuple[Member, ...] = Field(
+        min_length=1, max_length=MAX_WORKERS, description="the workers, by rank"
+    )
     tree: Annotated[int, Field(ge=1, le=0xFFFF)] = Field(description="the number of the tree")
     session: Number = Field(description="the number of this run of the group")
     window: Annotated[int, Field(ge=1, le=1 << 16)] = 64
@@ -45,13 +49,17 @@ class Membership(Section):
     job: Number = 0
     flow: Number = 0
     answers: Number = 0
-    """The flow of what the fallback sends to worker 0; that to others is counted down from it. 0: `flow`."""
+    """The flow of what the fallback sends to worker 0; that to others is counted down from it. 0:
+    `flow`.
+    """
     fallback: Annotated[int, Field(ge=0)] = 0
     spread: bool = True
     """Switches of the tree spread results of the fallback."""
     least_timeout_s: Annotated[float, Field(gt=0, le=1)] = 0.01
     silence_s: Annotated[float, Field(gt=0)] = 5.0
-    """The time without a word of another worker, or without any result, after which the group ends."""
+    """The time without a word of another worker, or without any result, after which the group
+    ends.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -61,7 +69,11 @@ class Membership(Section):
             raise problem(f"there is no worker {self.fallback}", "fallback", code="out-of-range")
         for number, member in enumerate(self.workers):
             if member.port in (PORT, SHIM_PORT):
-                whose = "the fallback's port" if member.port == PORT else "the port of senders that write the shim"
+                whose = (
+                    "the fallback's port"
+                    if member.port == PORT
+                    else "the port of senders that write the shim"
+                )
                 raise problem(f"{member.port} is {whose}", "workers", number, "port")
         return self
 

@@ -1,11 +1,14 @@
-"""The memory of switches for several jobs: what each tree asks for, what it gets, and what part of it is added up.
+"""The memory of switches for several jobs: what each tree asks for, what it gets, and what part of
+it is added up.
 
-A tree asks each of its switches for two places for each block under way (`docs/aggregation-protocol.md`). `parts` and
-`together` say what is written into switches, `SERVED` what part of the blocks of each tree under way finds a place, as
-a fluid: the blocks that find none are added up by the fallback, over the same links (`Tree.without_memory`).
+A tree asks each of its switches for two places for each block under way
+(`docs/aggregation-protocol.md`). `parts` and `together` say what is written into switches, `SERVED`
+what part of the blocks of each tree under way finds a place, as a fluid: the blocks that find none
+are added up by the fallback, over the same links (`Tree.without_memory`).
 
-The fluid leaves out: that blocks of two jobs meet in some places and not in others, the time in which a place that is
-taken over is empty, blocks of one tree that some switches keep and others pass on, and retransmissions.
+The fluid leaves out: that blocks of two jobs meet in some places and not in others, the time in
+which a place that is taken over is empty, blocks of one tree that some switches keep and others
+pass on, and retransmissions.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from echelon.planning.allocation import Number
 from echelon_aggregation.trees import Tree
 
 By = Literal["deadline", "share", "first"]
-"""deadline: who is due first. share: parts for as many trees as there is room for. first: who comes first."""
+"""deadline: who is due first. share: parts for as many trees as there is room for. first: who comes
+first.
+"""
 TAKES: Mapping[By, int] = {"share": 0, "first": 1, "deadline": 2}
 """The parameter `take` of the action `aggregate`."""
 
@@ -30,7 +35,9 @@ class Claim:
     job: str
     tree: Tree
     places: int
-    """The number at each of its switches, a power of two: two for each block of a worker's window."""
+    """The number at each of its switches, a power of two: two for each block of a worker's
+    window.
+    """
     due_s: Number = 0
     """The time at which its blocks are due (`first` and `share` do not ask)."""
 
@@ -42,7 +49,9 @@ class Grant:
     first: int
     mask: int
     start: int
-    """What is added to a block's number, so that trees that share places begin at different ones (`bit_reversed`)."""
+    """What is added to a block's number, so that trees that share places begin at different ones
+    (`bit_reversed`).
+    """
     take: int
 
 
@@ -57,7 +66,9 @@ class Memory:
 
 
 def bit_reversed(number: int, mask: int) -> int:
-    """Return the number's lowest bits in reverse: consecutive numbers are far apart (van der Corput's sequence)."""
+    """Return the number's lowest bits in reverse: consecutive numbers are far apart (van der
+    Corput's sequence).
+    """
     return int(f"{number & mask:0{mask.bit_length()}b}"[::-1], 2)
 
 
@@ -67,14 +78,21 @@ Of = tuple[str, Tree]
 """A tree of a job."""
 
 
-def parts(claims: Sequence[Claim], room: Room, before: Mapping[Of, Grant] | None = None) -> list[Grant | None]:
-    """Return a part of its own for each tree that fits at all of its switches, in this order; None for the others.
+def parts(
+    claims: Sequence[Claim], room: Room, before: Mapping[Of, Grant] | None = None
+) -> list[Grant | None]:
+    """Return a part of its own for each tree that fits at all of its switches, in this order; None
+    for the others.
 
-    The part has the same place at each switch. Parts are powers of two at multiples of themselves. A tree that has one
-    `before` keeps it.
+    The part has the same place at each switch. Parts are powers of two at multiples of themselves.
+    A tree that has one `before` keeps it.
     """
     kept = [(before or {}).get((claim.job, claim.tree)) for claim in claims]
-    taken = [(grant, frozenset(claim.tree.switches)) for claim, grant in zip(claims, kept, strict=True) if grant]
+    taken = [
+        (grant, frozenset(claim.tree.switches))
+        for claim, grant in zip(claims, kept, strict=True)
+        if grant
+    ]
     found: list[Grant | None] = []
     for claim, own in zip(claims, kept, strict=True):
         if own is not None:
@@ -84,7 +102,10 @@ def parts(claims: Sequence[Claim], room: Room, before: Mapping[Of, Grant] | None
         most = min(room[switch] for switch in switches)
         inside = [grant for grant, of in taken if of & switches]
         starts = range(0, most - claim.places + 1, claim.places)
-        first = next((at for at in starts if not any(_overlap(at, claim.places, other) for other in inside)), None)
+        first = next(
+            (at for at in starts if not any(_overlap(at, claim.places, other) for other in inside)),
+            None,
+        )
         grant = None if first is None else Grant(first, claim.places - 1, 0, TAKES["share"])
         found.append(grant)
         if grant is not None:
@@ -97,16 +118,21 @@ def _overlap(first: int, places: int, other: Grant) -> bool:
 
 
 def together(claims: Sequence[Claim], room: Room, by: By) -> list[Grant | None]:
-    """Return for each tree all places that its switches have, up to a power of two. None: they have none."""
+    """Return for each tree all places that its switches have, up to a power of two.
+
+    None: they have none.
+    """
     most = [min(room[switch] for switch in claim.tree.switches) for claim in claims]
     return [Grant(0, (1 << of.bit_length() - 1) - 1, 0, TAKES[by]) if of else None for of in most]
 
 
 def due_first(claims: Sequence[Claim], room: Room) -> list[float]:
-    """Return the part of each tree that is added up if those that are due first have what they ask for.
+    """Return the part of each tree that is added up if those that are due first have what they ask
+    for.
 
-    ESA (Wang et al., Efficient Data-Plane Memory Scheduling for In-Network Aggregation, arXiv:2201.06398) lets jobs of
-    higher priority take over aggregators; here the priority is the deadline, which changes with every collective.
+    ESA (Wang et al., Efficient Data-Plane Memory Scheduling for In-Network Aggregation,
+    arXiv:2201.06398) lets jobs of higher priority take over aggregators; here the priority is the
+    deadline, which changes with every collective.
     """
     left: dict[str, float] = dict(room)
     served = [0.0] * len(claims)

@@ -1,4 +1,6 @@
-"""What each job of a scenario gains by aggregation in the network, against the same jobs with rings."""
+"""What each job of a scenario gains by aggregation in the network, against the same jobs with
+rings.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def with_rings(spec: JobSpec) -> JobSpec:
         changes["collective"] = "ring"
     if nodes := getattr(section, "nodes", ()):
         changes["nodes"] = tuple(
-            node.model_copy(update={"algorithm": None}) if _in_network(node.collective, node.algorithm) else node
+            node.model_copy(update={"algorithm": None})
+            if _in_network(node.collective, node.algorithm)
+            else node
             for node in nodes
         )
     return spec.model_copy(update={spec.parallelism: section.model_copy(update=changes)})
@@ -61,9 +65,16 @@ def _in_network(operation: str | None, algorithm: str | None) -> bool:
 
 
 def gains(specs: Sequence[JobSpec], fabric: Fabric, policy: Aggregation) -> list[Gain]:
-    """Return what each job with trees gains, in the order of the jobs. Raises `PlanError` and `FluidError`."""
-    jobs, rings = ([build_job(spec) for spec in of] for of in (specs, [with_rings(spec) for spec in specs]))
-    alone_s, ring_alone_s = ({job.name: alone_iteration_s(job, fabric) for job in of} for of in (jobs, rings))
+    """Return what each job with trees gains, in the order of the jobs.
+
+    Raises `PlanError` and `FluidError`.
+    """
+    jobs, rings = (
+        [build_job(spec) for spec in of] for of in (specs, [with_rings(spec) for spec in specs])
+    )
+    alone_s, ring_alone_s = (
+        {job.name: alone_iteration_s(job, fabric) for job in of} for of in (jobs, rings)
+    )
     policy.plan(jobs, fabric)
     granted: dict[str, list[tuple[str, Grant | None]]] = {}
     for claim, grant in policy.grants():

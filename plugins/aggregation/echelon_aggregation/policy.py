@@ -1,8 +1,9 @@
 """Jobs with and without memory of switches: who gets it, and the rates that follow.
 
-Trees of a plan share the places of switches as the parameter `by` says. What finds no place loads links as the fallback
-does (`echelon_aggregation.memory`). The policy gives rates, so that the fluid engine runs with it (`--target fluid`).
-Switches get the places, equal queues, and, if places go by deadline, when flows over trees are due.
+Trees of a plan share the places of switches as the parameter `by` says. What finds no place loads
+links as the fallback does (`echelon_aggregation.memory`). The policy gives rates, so that the fluid
+engine runs with it (`--target fluid`). Switches get the places, equal queues, and, if places go by
+deadline, when flows over trees are due.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ from echelon.planning.policies.spread import Spread
 from echelon.planning.rankings.deadline import Deadline
 from echelon_aggregation.atp import came_first
 from echelon_aggregation.filling import fill
-from echelon_aggregation.memory import TAKES, By, Claim, Grant, Memory, Of, due_first, parts, together
+from echelon_aggregation.memory import (
+    TAKES,
+    By,
+    Claim,
+    Grant,
+    Memory,
+    Of,
+    due_first,
+    parts,
+    together,
+)
 from echelon_aggregation.panama import TreesByLoad
 from echelon_aggregation.switchml import of_its_own
 from echelon_aggregation.trees import Tree, tree_of
@@ -43,13 +54,19 @@ class Aggregation:
         """Who gets the memory of switches, and how much there is."""
 
         by: By = "deadline"
-        """deadline: who is due first. share: parts for as many jobs as there is room for. first: who comes first."""
+        """deadline: who is due first. share: parts for as many jobs as there is room for. first:
+        who comes first.
+        """
         places: Annotated[int, Field(ge=0, le=1 << 24)] = 4096
         """The places of a switch, each for a block."""
         window: Annotated[int, Field(ge=1, le=1 << 20)] = 256
-        """The blocks of a job that are under way at a time, a power of two; each needs two places."""
+        """The blocks of a job that are under way at a time, a power of two; each needs two
+        places.
+        """
         rates: Literal["fair", "deadline"] = "fair"
-        """fair: max-min. deadline: flows that are due first go first on every link (in the fluid engine alone)."""
+        """fair: max-min. deadline: flows that are due first go first on every link (in the fluid
+        engine alone).
+        """
 
         @model_validator(mode="after")
         def _check_window(self) -> Any:
@@ -57,7 +74,9 @@ class Aggregation:
                 raise problem(f"of {self.window} blocks is not a power of two", "window")
             return self
 
-    def __init__(self, parameters: Parameters | None = None, paths: PathChooser | None = None) -> None:
+    def __init__(
+        self, parameters: Parameters | None = None, paths: PathChooser | None = None
+    ) -> None:
         self.parameters = parameters or self.Parameters()
         self._paths = FlowPaths()
         self._chooser = paths or TreesByLoad()
@@ -78,7 +97,9 @@ class Aggregation:
 
     @property
     def carried(self) -> Self:
-        """What goes from plan to plan: the queues, the trees, and the parts of their own that trees have."""
+        """What goes from plan to plan: the queues, the trees, and the parts of their own that trees
+        have.
+        """
         return self
 
     def to_document(self) -> dict[str, Any]:
@@ -86,7 +107,11 @@ class Aggregation:
         trees = self._chooser.trees if isinstance(self._chooser, TreesByLoad) else {}
         return {
             "spread": self._spread.to_document(),
-            "trees": [[name, list(ends), list(path)] for name, of in trees.items() for ends, path in of.items()],
+            "trees": [
+                [name, list(ends), list(path)]
+                for name, of in trees.items()
+                for ends, path in of.items()
+            ],
             "parts": [
                 [job, list(self._all[job, tree]), grant.first, grant.mask]
                 for (job, tree), grant in self._granted.items()
@@ -108,7 +133,10 @@ class Aggregation:
         }
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return a plan whose rates are those of `allocate`. Raises `PlanError` if a worker cannot be reached."""
+        """Return a plan whose rates are those of `allocate`.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
         if paths is not None and isinstance(self._chooser, TreesByLoad):
             self._chooser.connections = paths
         of_jobs = self._paths.update(jobs, fabric, self._chooser)
@@ -120,7 +148,12 @@ class Aggregation:
             for flow in job.flows
             if flow.among and flow.src == flow.dst
         }
-        over = [(job.name, of_jobs[job.name][flow.name]) for job in jobs for flow in job.flows if flow.among]
+        over = [
+            (job.name, of_jobs[job.name][flow.name])
+            for job in jobs
+            for flow in job.flows
+            if flow.among
+        ]
         self._all = {(job, tree_of(path)): path for job, path in over}
         claims = self.claims()
         self._enough = all(part == 1 for part in came_first(claims, self._room))
@@ -129,12 +162,16 @@ class Aggregation:
         if self.parameters.by == "deadline":
             flows = self._due.update({job.name: (job, flows[job.name]) for job in jobs})
         grants = self.grants()
-        self._granted = {(claim.job, claim.tree): grant for claim, grant in grants if grant is not None}
+        self._granted = {
+            (claim.job, claim.tree): grant for claim, grant in grants if grant is not None
+        }
         window = self.parameters.window
         return Plan.of_jobs(
             self.name,
             flows,
-            memory={(of.job, self._all[of.job, of.tree]): Memory(grant, window) for of, grant in grants},
+            memory={
+                (of.job, self._all[of.job, of.tree]): Memory(grant, window) for of, grant in grants
+            },
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
             allocated=bool(self._trees),
         )
@@ -146,7 +183,11 @@ class Aggregation:
     def grants(self) -> list[tuple[Claim, Grant | None]]:
         """Return what each tree of the last plan gets."""
         claims, by = self.claims(), self.parameters.by
-        found = parts(claims, self._room, self._granted) if by == "share" else together(claims, self._room, by)
+        found = (
+            parts(claims, self._room, self._granted)
+            if by == "share"
+            else together(claims, self._room, by)
+        )
         return list(zip(claims, found, strict=True))
 
     @property
@@ -155,27 +196,44 @@ class Aggregation:
         return dict.fromkeys(self._fabric.switches, self.parameters.places)
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of flows, where those over trees load links more the less memory they have."""
+        """Return the rates of flows, where those over trees load links more the less memory they
+        have.
+        """
         served = self._served(flows)
         loads = []
         for flow in flows:
             tree = self._trees.get((flow.job, flow.flow))
-            loads.append(dict.fromkeys(flow.links, 1.0) if tree is None else tree.load(served[flow.job, tree]))
-        most = [float("inf") if flow.max_rate_Bps is None else float(flow.max_rate_Bps) for flow in flows]
+            loads.append(
+                dict.fromkeys(flow.links, 1.0)
+                if tree is None
+                else tree.load(served[flow.job, tree])
+            )
+        most = [
+            float("inf") if flow.max_rate_Bps is None else float(flow.max_rate_Bps)
+            for flow in flows
+        ]
         tiers: list[list[int]] = [list(range(len(flows)))]
         if self.parameters.rates == "deadline":
             dues = sorted({flow.ideal_finish_s for flow in flows})
-            tiers = [[at for at, flow in enumerate(flows) if flow.ideal_finish_s == due] for due in dues]
+            tiers = [
+                [at for at, flow in enumerate(flows) if flow.ideal_finish_s == due] for due in dues
+            ]
         left = {link: self._capacities[link] for load in loads for link in load}
         return Allocation(tuple(fill(loads, most, tiers, left)))
 
     def neighbourhood(self, flow: ActiveFlow) -> str | None:
-        """Return what couples flows beside links: memory, if there is not enough for all; it also decides on loads."""
+        """Return what couples flows beside links: memory, if there is not enough for all; it also
+        decides on loads.
+        """
         return None if self._enough else "memory"
 
     def _served(self, flows: Sequence[ActiveFlow]) -> Mapping[Of, float]:
         """Return the part of each tree under way that is added up."""
-        trees = [((flow.job, self._trees[flow.job, flow.flow]), flow) for flow in flows if _key(flow) in self._trees]
+        trees = [
+            ((flow.job, self._trees[flow.job, flow.flow]), flow)
+            for flow in flows
+            if _key(flow) in self._trees
+        ]
         if self._enough:
             return dict.fromkeys((of for of, _ in trees), 1.0)
         if self.parameters.by == "share":
@@ -183,19 +241,27 @@ class Aggregation:
         due_s: dict[Of, Number] = {}
         for of, flow in trees:
             due_s[of] = min(due_s.get(of, flow.ideal_finish_s), flow.ideal_finish_s)
-        claims = [Claim(job, tree, 2 * self.parameters.window, due) for (job, tree), due in due_s.items()]
+        claims = [
+            Claim(job, tree, 2 * self.parameters.window, due) for (job, tree), due in due_s.items()
+        ]
         return _by_tree(claims, SERVED[self.parameters.by](claims, self._room))
 
 
 def _with_dues(job: Job, flows: tuple[FlowPlan, ...]) -> tuple[FlowPlan, ...]:
     """Return the flows, those over trees with when they are due, in the queues that they have."""
     over = {flow.name for flow in job.flows if flow.among}
-    due = {name: (of.name, at) for of in job.echelonflows for name, at in zip(of.flows, of.offsets_s, strict=True)}
+    due = {
+        name: (of.name, at)
+        for of in job.echelonflows
+        for name, at in zip(of.flows, of.offsets_s, strict=True)
+    }
 
     def ranked(flow: FlowPlan) -> FlowPlan:
         if flow.flow not in over or flow.flow not in due:
             return flow
-        return replace(flow, ranking=Deadline(*due[flow.flow], (), *flow.ranking.queues, *flow.ranking.queues))
+        return replace(
+            flow, ranking=Deadline(*due[flow.flow], (), *flow.ranking.queues, *flow.ranking.queues)
+        )
 
     return tuple(map(ranked, flows))
 

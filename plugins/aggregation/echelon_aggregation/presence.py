@@ -1,7 +1,7 @@
 """The presence of the others of a group, for which a worker would otherwise wait without end.
 
-Each process says in the group's store that it lives, and how many collectives it has begun. One that waits for long
-reads what the others said. Pure: the store's texts and times in, a cause out.
+Each process says in the group's store that it lives, and how many collectives it has begun. One
+that waits for long reads what the others said. Pure: the store's texts and times in, a cause out.
 """
 
 from __future__ import annotations
@@ -56,13 +56,22 @@ class Presence:
         silent_s = {other: now - at for other, (_, at) in self._heard.items() if other != rank}
         if silent_s and (most_s := max(silent_s.values())) >= self._silence_s:
             if len(silent_s) > 1 and min(silent_s.values()) >= self._silence_s / 2:
-                return f"no other worker has said anything for {most_s:.1f} s: the network between them is gone"
+                return (
+                    f"no other worker has said anything for {most_s:.1f} s: the network between"
+                    " them is gone"
+                )
             other = max(silent_s, key=silent_s.__getitem__)
-            return f"worker {other} has said nothing for {most_s:.1f} s: its process, or its host, is gone"
+            return (
+                f"worker {other} has said nothing for {most_s:.1f} s: its process, or its host, is"
+                " gone"
+            )
         mine = words[rank].begun
         for other, word in enumerate(words):
             if word.left and word.begun < mine:
-                return f"worker {other} has left the group after {word.begun} collectives; this is number {mine}"
+                return (
+                    f"worker {other} has left the group after {word.begun} collectives; this is"
+                    f" number {mine}"
+                )
         if any(word.begun < mine for word in words):
             self._all_since = None
         elif self._all_since is None:

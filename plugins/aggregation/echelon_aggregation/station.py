@@ -1,4 +1,6 @@
-"""The thread that carries a worker's packets, and those of the fallback where it is in the same process."""
+"""The thread that carries a worker's packets, and those of the fallback where it is in the same
+process.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ OnDone = Callable[[Exception | None], None]
 
 
 class Station:
-    """Worker `rank` of a group on its wire. Raises `RunError` if there is none. Close it in the end."""
+    """Worker `rank` of a group on its wire.
+
+    Raises `RunError` if there is none. Close it in the end.
+    """
 
     def __init__(self, membership: Membership, rank: int, wire: Wire | None = None) -> None:
         self.membership = membership
@@ -79,7 +84,10 @@ class Station:
         self._wake()
 
     def close(self) -> None:
-        """End the thread, and leave the wire. Others may still need this worker's results: agree with them before."""
+        """End the thread, and leave the wire.
+
+        Others may still need this worker's results: agree with them before.
+        """
         self._closing = True
         self._wake()
         self._thread.join()
@@ -91,7 +99,7 @@ class Station:
         with suppress(BlockingIOError, OSError):
             self._there.send(b"\0")
 
-    # -- the thread ---------------------------------------------------------------------------------------------------
+    # -- the thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
         poll = select.poll()
@@ -137,13 +145,21 @@ class Station:
         elif self.fallback is not None and arrived.port == self._server.port:
             for rank, sent in self.fallback.receive(packet, now):
                 # What is for all goes to the root whoever's address it has.
-                frames = self._server_frames if sent.kind == Kind.RESULT else self._answer_frames[rank or 0]
+                frames = (
+                    self._server_frames
+                    if sent.kind == Kind.RESULT
+                    else self._answer_frames[rank or 0]
+                )
                 self._wire.send(frames.encode(self._others[rank or 0], sent))
 
     def _send(self, packets: list[Packet]) -> None:
         if packets:
             epoch = self._running[0][2] if self._running else 0
-            left_bytes = sum(collective.left for collective, _, _ in self._running) * 4 * self.membership.values
+            left_bytes = (
+                sum(collective.left for collective, _, _ in self._running)
+                * 4
+                * self.membership.values
+            )
             for packet in packets:
                 self._wire.send(self._frames.encode(self._server, packet, epoch, left_bytes))
 

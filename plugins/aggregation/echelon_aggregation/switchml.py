@@ -1,8 +1,8 @@
 """Static memory: each job has a part of its own, or none.
 
-Source: Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation, NSDI '21, section 4: a pool of
-aggregators that belongs to one job, with two versions of each slot. Which job has one is the controller's choice; here
-it is the order of the jobs.
+Source: Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation, NSDI '21,
+section 4: a pool of aggregators that belongs to one job, with two versions of each slot. Which job
+has one is the controller's choice; here it is the order of the jobs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""PyTorch's collectives through the network: the backend `echelon`, and a hook for DistributedDataParallel.
+"""PyTorch's collectives through the network: the backend `echelon`, and a hook for
+DistributedDataParallel.
 
     import echelon_aggregation.torch_backend
     torch.distributed.init_process_group(backend="cpu:echelon")
 
-Sums of float32 and int32, reduce-scatter and broadcasts go through the tree of the file that ECHELON_AGGREGATION names
-(`membership`). Everything else goes through Gloo; the log says so once for each kind.
+Sums of float32 and int32, reduce-scatter and broadcasts go through the tree of the file that
+ECHELON_AGGREGATION names (`membership`). Everything else goes through Gloo; the log says so once
+for each kind.
 
-torch 2.13 has no base class of backends for Python (`Backend` has no constructor), but takes a `ProcessGroup` of a
-plug-in in its place.
+torch 2.13 has no base class of backends for Python (`Backend` has no constructor), but takes a
+`ProcessGroup` of a plug-in in its place.
 """
 
 from __future__ import annotations
@@ -57,9 +59,11 @@ class _Ended(Work):  # type: ignore[misc]
 
 
 class AggregationGroup(ProcessGroup):  # type: ignore[misc]
-    """A process group whose sums the network makes. Raises `RunError` and `DocumentError` where the file is wrong.
+    """A process group whose sums the network makes. Raises `RunError` and `DocumentError` where the
+    file is wrong.
 
-    A group of another size than that of the file, a part of the ranks for example, goes through Gloo altogether.
+    A group of another size than that of the file, a part of the ranks for example, goes through
+    Gloo altogether.
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
@@ -96,11 +100,19 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         op = opts.reduceOp if opts is not None else ReduceOp.SUM
         if reason := self._why_not(tensors, op):
             self._say("allreduce", reason)
-            return self._gloo.allreduce(tensors, opts) if opts is not None else self._gloo.allreduce(tensors)
+            return (
+                self._gloo.allreduce(tensors, opts)
+                if opts is not None
+                else self._gloo.allreduce(tensors)
+            )
         (tensor,) = tensors
-        return self._begin(all_reduce(_flat(tensor)), lambda made: _write(tensor, made.result), tensors)
+        return self._begin(
+            all_reduce(_flat(tensor)), lambda made: _write(tensor, made.result), tensors
+        )
 
-    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Work:
+    def reduce_scatter(
+        self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any
+    ) -> Work:
         if reason := self._why_not(inputs[0], opts.reduceOp, len(inputs[0])):
             self._say("reduce_scatter", reason)
             return self._gloo.reduce_scatter(outputs, inputs, opts)
@@ -152,22 +164,27 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
                 self._leaving.wait(0.01)
             # The holder of the store goes last.
             self._store.add("gone", 1)
-            while self._rank == 0 and monotonic() < until and self._store.add("gone", 0) < self._size:
+            while (
+                self._rank == 0 and monotonic() < until and self._store.add("gone", 0) < self._size
+            ):
                 self._leaving.wait(0.01)
         station.close()
 
-    # -- ways through the network ------------------------------------------------------------------------------------
+    # -- ways through the network ------------------------------------------------------------------
 
     def _scatter(self, output: torch.Tensor, values: Any) -> Work:
         made = reduce_scatter(values, self._rank, self._size)
         return self._begin(made, lambda made: _write(output, made.result), [output])
 
-    def _begin(self, made: Collective, write: Callable[[Collective], None], tensors: list[torch.Tensor]) -> Work:
+    def _begin(
+        self, made: Collective, write: Callable[[Collective], None], tensors: list[torch.Tensor]
+    ) -> Work:
         assert self._station is not None
         began: Any = _Future()
 
         def end(future: Any) -> list[torch.Tensor]:
-            # An error becomes one of the future that this is a callback of, which C++ then sees, too.
+            # An error becomes one of the future that this is a callback of, which C++ then sees,
+            # too.
             if (error := future.value()) is not None:
                 raise error
             write(made)
@@ -196,7 +213,7 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
             self._said.add(what + reason)
             _log.warning("%s goes through Gloo: %s", what, reason)
 
-    # -- the others --------------------------------------------------------------------------------------------------
+    # -- the others --------------------------------------------------------------------------------
 
     def _speak(self, begun: int, left: bool = False, beat: int = 0) -> None:
         self._store.set(f"word/{self._rank}", Word(beat, begun, left).text())
@@ -206,7 +223,10 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         return [Word.read(text.decode()) for text in found]
 
     def _listen(self) -> None:
-        """Say that this process lives, and hear the others. Without a network, the store never answers."""
+        """Say that this process lives, and hear the others.
+
+        Without a network, the store never answers.
+        """
         station, beat = self._station, 0
         assert station is not None
         while not self._leaving.wait(self._silence_s / _BEATS):
@@ -236,7 +256,8 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
                 cause = presence.cause(words, self._rank, now - station.progress_at, now)
             elif missed >= _BEATS or self._unheard:
                 cause = (
-                    f"the store does not answer: the process of rank 0, or the network to it, is gone{self._unheard}"
+                    "the store does not answer: the process of rank 0, or the network to it, is"
+                    f" gone{self._unheard}"
                 )
             if cause is None and now - station.progress_at > self._timeout_s:
                 cause = f"no result has come for {self._timeout_s:g} s, the group's timeout"
@@ -288,7 +309,10 @@ def _write(tensor: torch.Tensor, values: Any) -> None:
 
 
 class Aggregation:
-    """The state of `aggregate`: a group that aggregates. It is the default one if that is, and otherwise its own."""
+    """The state of `aggregate`: a group that aggregates.
+
+    It is the default one if that is, and otherwise its own.
+    """
 
     def __init__(self, group: AggregationGroup | None = None) -> None:
         found = group or dist.group.WORLD
@@ -304,7 +328,8 @@ class Aggregation:
 
 
 def aggregate(state: Aggregation, bucket: dist.GradBucket) -> Any:
-    """Return the mean of a bucket of gradients, as a hook: `model.register_comm_hook(Aggregation(), aggregate)`.
+    """Return the mean of a bucket of gradients, as a hook: `model.register_comm_hook(Aggregation(),
+    aggregate)`.
 
     Packets then say which iteration they belong to.
     """

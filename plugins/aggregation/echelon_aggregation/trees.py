@@ -1,4 +1,6 @@
-"""Trees of switches: how a path among several hosts divides into children and parents, and what its links carry."""
+"""Trees of switches: how a path among several hosts divides into children and parents, and what its
+links carry.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from echelon.planning.paths import hosts_of, links_of
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree: each node but the root has a parent. There is one object for each path (`tree_of`)."""
+    """A tree: each node but the root has a parent.
+
+    There is one object for each path (`tree_of`).
+    """
 
     root: str
     hosts: tuple[str, ...]
@@ -34,7 +39,9 @@ class Tree:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Return both directions of each link: what a block crosses once if every switch adds it up."""
+        """Return both directions of each link: what a block crosses once if every switch adds it
+        up.
+        """
         up = tuple(self.parents.items())
         return (*up, *((parent, child) for child, parent in up))
 
@@ -42,8 +49,9 @@ class Tree:
     def without_memory(self) -> Mapping[Link, int]:
         """Return how often each link carries a block that no switch adds up.
 
-        Each worker's contribution goes to the fallback on the shortest way in the tree; that of the worker on the
-        fallback's host goes to its switch and back. The result goes up to the root and down to all.
+        Each worker's contribution goes to the fallback on the shortest way in the tree; that of the
+        worker on the fallback's host goes to its switch and back. The result goes up to the root
+        and down to all.
         """
         fallback = self.hosts[0]
         to_root = list(self.way_up(fallback))
@@ -51,9 +59,12 @@ class Tree:
         crossed.update((parent, child) for child, parent in self.parents.items())
         for host in self.hosts:
             up = list(self.way_up(host))
-            # Links near the root that both ways have are not crossed, but the fallback's own always is.
+            # Links near the root that both ways have are not crossed, but the fallback's own always
+            # is.
             shared = 0
-            while shared < min(len(up), len(to_root)) - 1 and up[-1 - shared] == to_root[-1 - shared]:
+            while (
+                shared < min(len(up), len(to_root)) - 1 and up[-1 - shared] == to_root[-1 - shared]
+            ):
                 shared += 1
             crossed.update(up[: len(up) - shared])
             crossed.update((parent, child) for child, parent in to_root[: len(to_root) - shared])
@@ -67,7 +78,9 @@ class Tree:
         return (*up[: up.index(top)], *down[down.index(top) :: -1])
 
     def load(self, added_up: float) -> dict[Link, float]:
-        """Return how many bytes each link carries for each byte of the flow, if switches add up this part of it."""
+        """Return how many bytes each link carries for each byte of the flow, if switches add up
+        this part of it.
+        """
         whole = self.without_memory
         return {link: added_up + (1 - added_up) * whole[link] for link in self.links}
 

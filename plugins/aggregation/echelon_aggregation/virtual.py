@@ -1,7 +1,8 @@
-"""Sums of all workers' values in virtual time: in the network, at a parameter server, and around a ring.
+"""Sums of all workers' values in virtual time: in the network, at a parameter server, and around a
+ring.
 
-The switch runs the P4 program. Hosts are on one switch, whose links all have the same rate. A packet has as many values
-in all three ways, so that they differ by nothing but their ways.
+The switch runs the P4 program. Hosts are on one switch, whose links all have the same rate. A
+packet has as many values in all three ways, so that they differ by nothing but their ways.
 """
 
 from __future__ import annotations
@@ -72,10 +73,11 @@ class Outcome:
 
 
 class Installer:
-    """A controller that loads the P4 program into the only switch of a fabric, and writes the entries of a tree.
+    """A controller that loads the P4 program into the only switch of a fabric, and writes the
+    entries of a tree.
 
-    A context manager. gRPC holds on to the event loop that it has seen first, so all installations share one. Raises
-    `RunError` if the program was not compiled.
+    A context manager. gRPC holds on to the event loop that it has seen first, so all installations
+    share one. Raises `RunError` if the program was not compiled.
     """
 
     def __init__(self) -> None:
@@ -95,9 +97,14 @@ class Installer:
         target = TARGETS["softswitch"]
         options, (name,) = target.options(), fabric.switches
         device = fabric.switches[name].device_id
-        session = target.session_factory(options)(name, testbed.addresses[name], device, self._program, queues=None)
+        session = target.session_factory(options)(
+            name, testbed.addresses[name], device, self._program, queues=None
+        )
         at_switch = TreeAtSwitch(tree, name, fabric)
-        parts = (fabric_part(name, fabric, 0, target.capabilities(options)), Part("aggregation", at_switch.entries()))
+        parts = (
+            fabric_part(name, fabric, 0, target.capabilities(options)),
+            Part("aggregation", at_switch.entries()),
+        )
 
         async def write() -> None:
             async with session:
@@ -106,10 +113,14 @@ class Installer:
         self._runner.run(write())
 
 
-def in_network(install: Install, workers: int, values: int, loss: float = 0.0, memory: bool = True) -> Outcome:
-    """Return how the workers' sum went, where links to hosts lose each packet with the chance `loss`.
+def in_network(
+    install: Install, workers: int, values: int, loss: float = 0.0, memory: bool = True
+) -> Outcome:
+    """Return how the workers' sum went, where links to hosts lose each packet with the chance
+    `loss`.
 
-    Without `memory` the switch adds up nothing, and the fallback is a parameter server on the host of worker 0.
+    Without `memory` the switch adds up nothing, and the fallback is a parameter server on the host
+    of worker 0.
     """
     fabric = build_fabric(one_tor(workers, RATE_BPS, DELAY_S))
     hosts = list(fabric.hosts.values())
@@ -118,7 +129,9 @@ def in_network(install: Install, workers: int, values: int, loss: float = 0.0, m
     tree = _tree(fabric, memory)
     # Packets to a parameter server queue for longer than the network takes.
     least_s = 0.0001 if memory else 0.001
-    group = Group(workers, 1, 1, WINDOW, VALUES, least_timeout_s=least_s, most_timeout_s=0.01, by_tree=memory)
+    group = Group(
+        workers, 1, 1, WINDOW, VALUES, least_timeout_s=least_s, most_timeout_s=0.01, by_tree=memory
+    )
     arrays = _drawn(workers, values)
     with _testbed(fabric) as testbed:
         install(testbed, fabric, tree)
@@ -182,7 +195,9 @@ def in_network(install: Install, workers: int, values: int, loss: float = 0.0, m
 
 
 def around_ring(install: Install, workers: int, values: int) -> Outcome:
-    """Return how the sum went around a ring: each packet goes on as soon as it is in, 2 (workers - 1) times."""
+    """Return how the sum went around a ring: each packet goes on as soon as it is in, 2 (workers -
+    1) times.
+    """
     fabric = build_fabric(one_tor(workers, RATE_BPS, DELAY_S))
     hosts = list(fabric.hosts.values())
     arrays = _drawn(workers, values)
@@ -221,7 +236,16 @@ def around_ring(install: Install, workers: int, values: int) -> Outcome:
         testbed.run(lambda: not left)
     exact = _sum(arrays)
     seconds = Fraction(ended_ns - began_ns, _NS)
-    return Outcome("ring", workers, values, 0.0, seconds, 0, 0, all(np.array_equal(each, exact) for each in sums))
+    return Outcome(
+        "ring",
+        workers,
+        values,
+        0.0,
+        seconds,
+        0,
+        0,
+        all(np.array_equal(each, exact) for each in sums),
+    )
 
 
 def _tree(fabric: Fabric, memory: bool) -> TreeRun:
@@ -247,7 +271,9 @@ def _testbed(fabric: Fabric) -> AbstractContextManager[VirtualSwitches]:
 def _drawn(workers: int, values: int) -> list[Floats]:
     """Return values whose sums a float holds exactly: multiples of 2^-16 below 1."""
     rng = np.random.default_rng(workers)
-    return [(rng.integers(-(2**16), 2**16, values) / 2**16).astype(np.float32) for _ in range(workers)]
+    return [
+        (rng.integers(-(2**16), 2**16, values) / 2**16).astype(np.float32) for _ in range(workers)
+    ]
 
 
 def _sum(arrays: Sequence[Floats]) -> Floats:

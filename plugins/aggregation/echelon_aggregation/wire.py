@@ -1,4 +1,6 @@
-"""Packets of the aggregation protocol (`docs/aggregation-protocol.md`): what UDP carries behind Echelon's shim."""
+"""Packets of the aggregation protocol (`docs/aggregation-protocol.md`): what UDP carries behind
+Echelon's shim.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class Kind(IntEnum):
 
 
 class Flag:
-    """What holds for a packet's values or for the packet: bits of its flags. Plain numbers, since `enum.IntFlag` takes
-    twenty times as long for each operation."""
+    """What holds for a packet's values or for the packet: bits of its flags. Plain numbers, since
+    `enum.IntFlag` takes twenty times as long for each operation."""
 
     OVERFLOW = 1
     """An addition left the range of 32 bits."""
@@ -78,7 +80,9 @@ class Packet:
 def decode(data: bytes) -> Packet:
     """Return the packet in `data`, which stands behind the shim. Raise `WireError`."""
     try:
-        first, flags, session, tree, exponent, next_exponent, block, workers = _HEADER.unpack_from(data)
+        first, flags, session, tree, exponent, next_exponent, block, workers = _HEADER.unpack_from(
+            data
+        )
     except error:
         raise WireError(f"{len(data)} bytes are too few for the header of {HEADER_BYTES}") from None
     if first >> 4 != VERSION:

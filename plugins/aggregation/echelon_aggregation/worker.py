@@ -1,7 +1,8 @@
-"""The worker of the aggregation protocol (`docs/aggregation-protocol.md`): packets and times in, packets out.
+"""The worker of the aggregation protocol (`docs/aggregation-protocol.md`): packets and times in,
+packets out.
 
-A worker is given collectives, in the same order at all workers of its group. It cuts them into chunks, sends these in
-its slots, and writes what comes back into the collectives.
+A worker is given collectives, in the same order at all workers of its group. It cuts them into
+chunks, sends these in its slots, and writes what comes back into the collectives.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ from echelon_aggregation.group import Group
 from echelon_aggregation.wire import Flag, Kind, Packet
 
 FROM_HERE_AGAIN = 3
-"""The transmission from which on a packet that is sent again has AGAIN, where the memory is the tree's own."""
+"""The transmission from which on a packet that is sent again has AGAIN, where the memory is the
+tree's own.
+"""
 OVERTAKEN_BY = 3
-"""A packet is lost if one that was sent so many packets later has its result (RFC 9002, section 6.1.1)."""
+"""A packet is lost if one that was sent so many packets later has its result (RFC 9002, section
+6.1.1).
+"""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,7 +73,10 @@ def all_reduce(values: NDArray[Any]) -> Collective:
 
 
 def reduce_scatter(values: NDArray[Any], rank: int, workers: int) -> Collective:
-    """Return the sum of all workers' arrays, of which worker `rank` keeps its share. `workers` divides the size."""
+    """Return the sum of all workers' arrays, of which worker `rank` keeps its share.
+
+    `workers` divides the size.
+    """
     share, rest = divmod(len(values), workers)
     if rest:
         raise ValueError(f"{len(values)} values do not have {workers} equal shares")
@@ -76,7 +84,9 @@ def reduce_scatter(values: NDArray[Any], rank: int, workers: int) -> Collective:
 
 
 def broadcast(values: NDArray[np.int32], root: bool) -> Collective:
-    """Return the root's array, exactly as it is: a sum of whole numbers, to which the others add nothing."""
+    """Return the root's array, exactly as it is: a sum of whole numbers, to which the others add
+    nothing.
+    """
     return Collective(values if root else None, np.zeros_like(values), len(values))
 
 
@@ -88,7 +98,9 @@ class _Slot:
     """The number of the present block, or of the next."""
     tasks: deque[Collective] = field(default_factory=deque)
     chunk: int = -1
-    """The number of the chunk in the first task; negative for the block that agrees on an exponent."""
+    """The number of the chunk in the first task; negative for the block that agrees on an
+    exponent.
+    """
     exponent: int = ZERO
     """The exponent that the chunk's values have in common."""
     packet: Packet | None = None
@@ -118,7 +130,10 @@ class Tally:
 
 
 class Worker:
-    """Worker `rank` of a group. Each method returns the packets to send now, to the fallback's address."""
+    """Worker `rank` of a group.
+
+    Each method returns the packets to send now, to the fallback's address.
+    """
 
     def __init__(self, group: Group, rank: int) -> None:
         if not 0 <= rank < group.workers:
@@ -143,7 +158,9 @@ class Worker:
 
     @property
     def next_wake(self) -> float | None:
-        """Return when `wake` has something to do, if nothing arrives before; None while nothing is under way."""
+        """Return when `wake` has something to do, if nothing arrives before; None while nothing is
+        under way.
+        """
         while self._timers:
             at, number = self._timers[0]
             slot = self._slots[number]
@@ -184,7 +201,10 @@ class Worker:
             slot.packet is None
             or not slot.sent
             or slot.block != packet.block
-            or (packet.kind != Kind.ANSWER and (packet.kind, packet.workers) != (Kind.RESULT, self.group.everyone))
+            or (
+                packet.kind != Kind.ANSWER
+                and (packet.kind, packet.workers) != (Kind.RESULT, self.group.everyone)
+            )
             or (not packet.flags & Flag.EMPTY and len(packet.values) != 4 * self.group.values)
         ):
             self.tally.ignored += 1
@@ -209,7 +229,7 @@ class Worker:
             packets.append(self._transmit(slot, again, now))
         return packets
 
-    # -- the chain of a slot ---------------------------------------------------------------------------------------
+    # -- the chain of a slot -----------------------------------------------------------------------
 
     def _begin_task(self, slot: _Slot) -> None:
         """Prepare the first block of the slot's first task."""
@@ -223,7 +243,9 @@ class Worker:
         task = slot.tasks[0]
         if slot.chunk >= 0:
             if task.is_real and result.flags & Flag.OVERFLOW:
-                grown = min(slot.exponent + STEP, LARGEST) if slot.exponent < LARGEST else NOT_FINITE
+                grown = (
+                    min(slot.exponent + STEP, LARGEST) if slot.exponent < LARGEST else NOT_FINITE
+                )
                 self._prepare(slot, grown)
                 return
             self._write(task, slot, result)
@@ -252,7 +274,11 @@ class Worker:
                 if own > exponent:
                     flags |= Flag.OVERFLOW
                 if own > ZERO and ZERO < exponent < NOT_FINITE:
-                    data = quantise(part if own < NOT_FINITE else np.zeros_like(part), exponent, self.group.workers)
+                    data = quantise(
+                        part if own < NOT_FINITE else np.zeros_like(part),
+                        exponent,
+                        self.group.workers,
+                    )
             else:
                 data = part.astype(">i4").tobytes()
         if data:
@@ -273,7 +299,10 @@ class Worker:
     def _write(self, task: Collective, slot: _Slot, result: Packet) -> None:
         """Write the part of a chunk's sum that the task keeps."""
         size = self.group.values
-        first, last = max(slot.chunk * size, task.start), min((slot.chunk + 1) * size, task.start + len(task.result))
+        first, last = (
+            max(slot.chunk * size, task.start),
+            min((slot.chunk + 1) * size, task.start + len(task.result)),
+        )
         if first >= last:
             return
         part = task.result[first - task.start : last - task.start]
@@ -289,17 +318,18 @@ class Worker:
         else:
             part[:] = np.frombuffer(result.values, ">i4")[within]
 
-    # -- the network -------------------------------------------------------------------------------------------------
+    # -- the network -------------------------------------------------------------------------------
 
     def _send_ready(self, now: float) -> list[Packet]:
         """Send blocks while the window is open.
 
-        The first block that has no result is always sent: all others may wait for a worker whose window is closed by
-        blocks that wait for this one.
+        The first block that has no result is always sent: all others may wait for a worker whose
+        window is closed by blocks that wait for this one.
         """
         packets, mask = [], self.group.window - 1
         while self._ready and (
-            self._under_way < int(self._limit) or self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
+            self._under_way < int(self._limit)
+            or self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
         ):
             slot = self._slots[heappop(self._ready) & mask]
             self._under_way += 1
@@ -307,7 +337,8 @@ class Worker:
         return packets
 
     def _send_overtaken(self, newest: int, now: float) -> list[Packet]:
-        """Send again what was sent so long before packet `newest`, which has its result, that it must be lost.
+        """Send again what was sent so long before packet `newest`, which has its result, that it
+        must be lost.
 
         Where memory is shared, results overtake each other without any loss.
         """
@@ -343,7 +374,9 @@ class Worker:
         return []
 
     def _restart_timers(self, now: float) -> None:
-        """Let what is under way wait no longer than from now on for a timeout, the first that was measured."""
+        """Let what is under way wait no longer than from now on for a timeout, the first that was
+        measured.
+        """
         for number, slot in enumerate(self._slots):
             if slot.sent and slot.due > now + self._timeout_s:
                 slot.due = now + self._timeout_s
@@ -351,13 +384,17 @@ class Worker:
 
     @property
     def _timeout_s(self) -> float:
-        """Return the time after which a packet is sent again for the first time (RFC 6298, section 2)."""
+        """Return the time after which a packet is sent again for the first time (RFC 6298, section
+        2).
+        """
         if self.smoothed_s is None:
             return min(1.0, self.group.most_timeout_s)
         return max(self.smoothed_s + 4 * self._variation_s, self.group.least_timeout_s)
 
     def _measure(self, slot: _Slot, packet: Packet, now: float) -> None:
-        """Take a result for the time of a round trip (RFC 6298, Karn's rule), and for the width of the window."""
+        """Take a result for the time of a round trip (RFC 6298, Karn's rule), and for the width of
+        the window.
+        """
         if slot.sent == 1:
             took_s = now - slot.sent_at
             if self.smoothed_s is None:

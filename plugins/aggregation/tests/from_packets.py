@@ -1,11 +1,12 @@
 """The comparisons of `echelon_aggregation.comparison` from packets.
 
-``python -m plugins.aggregation.tests.from_packets memory DRAWS ROUNDS [JOBS FABRIC...]``, or ``shared DRAWS``, prints
-their tables.
+``python -m plugins.aggregation.tests.from_packets memory DRAWS ROUNDS [JOBS FABRIC...]``, or
+``shared DRAWS``, prints their tables.
 
-Jobs, fabrics and ways are the same. Links have 100 Mbit/s instead of 10 Gbit/s, and jobs move and compute a 2000th of
-the bytes, so that an iteration has 40 to 160 blocks and takes a twentieth of the time. Switches are softswitches with
-the P4 program, whose places are scaled down with the window: 16 blocks of a job are under way.
+Jobs, fabrics and ways are the same. Links have 100 Mbit/s instead of 10 Gbit/s, and jobs move and
+compute a 2000th of the bytes, so that an iteration has 40 to 160 blocks and takes a twentieth of
+the time. Switches are softswitches with the P4 program, whose places are scaled down with the
+window: 16 blocks of a job are under way.
 """
 
 from __future__ import annotations
@@ -79,25 +80,35 @@ def scenario(fabric: Fabric, jobs: Sequence[Job], iterations: int) -> Scenario:
         queue_bytes=1 << 20,
         # The jobs are not those of files; a file says how switches recognise them.
         specs={
-            job.name: make_job_spec(job=job.name, parallelism="data", workers=list(job.workers[:2]), data=data)
+            job.name: make_job_spec(
+                job=job.name, parallelism="data", workers=list(job.workers[:2]), data=data
+            )
             for job in jobs
         },
     )
 
 
 def played(
-    fabric: Fabric, jobs: Sequence[Job], make: Callable[[], Policy], iterations: int = 2, end_s: Fraction | None = None
+    fabric: Fabric,
+    jobs: Sequence[Job],
+    make: Callable[[], Policy],
+    iterations: int = 2,
+    end_s: Fraction | None = None,
 ) -> PolicyRun:
     return run(scenario(fabric, jobs, iterations), "packets", make, lambda *_: None, end_s=end_s)
 
 
 def policy(by: By, places: int, one: bool = False) -> Aggregation:
-    return Aggregation(Aggregation.Parameters(by=by, places=places, window=WINDOW), TreesByLoad(one=one))
+    return Aggregation(
+        Aggregation.Parameters(by=by, places=places, window=WINDOW), TreesByLoad(one=one)
+    )
 
 
 def alone_s(fabric: Fabric, job: Job) -> Fraction:
     """Return how long an iteration takes alone, in the network, with memory."""
-    record = played(fabric, [job], lambda: policy("share", 2 * WINDOW)).records[job.name].finished[-1]
+    record = (
+        played(fabric, [job], lambda: policy("share", 2 * WINDOW)).records[job.name].finished[-1]
+    )
     assert record.finish is not None
     return Fraction(record.finish) - Fraction(record.start)
 
@@ -131,7 +142,10 @@ def memory(draws: int, rounds: int, counts: Sequence[int], names: Sequence[str])
                         continue
                     began = time.process_time()
                     served = 0 if way == "ring" else count // part if others else count
-                    jobs = [job.in_network() if at < served else job.by_hosts() for at, job in enumerate(drawn)]
+                    jobs = [
+                        job.in_network() if at < served else job.by_hosts()
+                        for at, job in enumerate(drawn)
+                    ]
                     places = 2 * WINDOW * count // (part or 1)
 
                     def make(by: By = by, places: int = places, served: int = served) -> Policy:
@@ -145,10 +159,18 @@ def memory(draws: int, rounds: int, counts: Sequence[int], names: Sequence[str])
                     found[way].append(slow)
                     again = sum(result.retransmitted.values())
                     took = f"sent again {again}, {time.process_time() - began:.0f} s"
-                    _say(f"{count} jobs, {name}, draw {seed}, {way}: {fmean(slow):.2f}, {max(slow):.2f}; {took}")
+                    _say(
+                        f"{count} jobs, {name}, draw {seed}, {way}: {fmean(slow):.2f},"
+                        f" {max(slow):.2f}; {took}"
+                    )
             for way, of in found.items():
-                cells[way].append(f"{fmean(map(fmean, of)):.2f}, {fmean(map(max, of)):.2f}" if of else "-")
-        title = f"{count} jobs of {workers} workers, memory for {count // 2}: mean slowdown, and that of the slowest"
+                cells[way].append(
+                    f"{fmean(map(fmean, of)):.2f}, {fmean(map(max, of)):.2f}" if of else "-"
+                )
+        title = (
+            f"{count} jobs of {workers} workers, memory for {count // 2}: mean slowdown, and that"
+            " of the slowest"
+        )
         tables.append(Table(title, ("", *names), [(way, *of) for way, of in cells.items()]))
     return tables
 
@@ -191,7 +213,9 @@ def shared(draws: int) -> Table:
             result = played(fabric, jobs, lambda one=one: policy("share", 4096, one), end_s=END_S)  # type: ignore[misc]
             times[way] += [slowdown(result.records[job.name], float(END_S), 1.0) for job in drawn]
             spans = result.records["short"].iterations[0].flows.values()
-            short[way] += [float(span.finish - span.start) for span in spans if span.finish is not None]
+            short[way] += [
+                float(span.finish - span.start) for span in spans if span.finish is not None
+            ]
             _say(f"{way}, draw {seed}: {len(spans)} flows, {time.process_time() - began:.0f} s")
     rows = []
     for way in ways:

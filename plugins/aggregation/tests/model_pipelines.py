@@ -50,7 +50,9 @@ class ModelPipelines:
             kind = Member.FALLBACK if worker.host == tree.fallback else Member.CHILD
             switch.members[tree.number, ports[worker.host]] = kind, 1 << bit
         switch.routes = {fabric.hosts[host].ipv4: port for host, port in ports.items()}
-        children = tuple((ports[worker.host], at) for worker, at in zip(tree.workers, addresses, strict=True))
+        children = tuple(
+            (ports[worker.host], at) for worker, at in zip(tree.workers, addresses, strict=True)
+        )
         places = tree.places.get("tor")
         everyone = (1 << len(addresses)) - 1
         switch.trees[key] = places and Entry(places.first, places.mask, everyone, children)
@@ -62,10 +64,16 @@ class ModelPipelines:
         if PORT not in (src_port, dst_port):
             return [Queued(self.switch.routes[destination[0]], data)]
         found = []
-        for out, sent in self.switch.receive(port, Datagram(decode(data[PACKET_AT:]), source, destination)):
+        for out, sent in self.switch.receive(
+            port, Datagram(decode(data[PACKET_AT:]), source, destination)
+        ):
             made = sent.packet.encode()
             address = FlowAddress(
-                self._macs[sent.src[0]], self._macs[sent.dst[0]], sent.src[0], sent.dst[0], sent.src[1]
+                self._macs[sent.src[0]],
+                self._macs[sent.dst[0]],
+                sent.src[0],
+                sent.dst[0],
+                sent.src[1],
             )
             head = headers(address, PACKET_AT + len(made), sent.dst[1])
             found.append(Queued(out, head + data[SHIM_AT:PACKET_AT] + made))

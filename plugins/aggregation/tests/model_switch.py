@@ -21,7 +21,9 @@ SHIM_AT, PACKET_AT = 42, 62
 
 
 def membership(directory: Path, workers: int, **settings: object) -> Membership:
-    """Return a group whose worker i is at port i + 1 of a switch with its sockets in a directory."""
+    """Return a group whose worker i is at port i + 1 of a switch with its sockets in a
+    directory.
+    """
     members = tuple(
         Member(
             wire=f"unix:{directory}/port{rank + 1}",
@@ -48,9 +50,18 @@ def tables(of: Membership, switch: Switch) -> None:
 
 
 class ModelSwitch:
-    """The switch of one group. `loses` is the share of frames that it loses, at each port and each way."""
+    """The switch of one group.
 
-    def __init__(self, of: Membership, loses: float = 0.0, seed: int = 1, drop: Callable[[int], bool] | None = None):
+    `loses` is the share of frames that it loses, at each port and each way.
+    """
+
+    def __init__(
+        self,
+        of: Membership,
+        loses: float = 0.0,
+        seed: int = 1,
+        drop: Callable[[int], bool] | None = None,
+    ):
         self._membership, self._loses, self._random, self._drop = of, loses, Random(seed), drop
         self.switch = Switch()
         self.counted = self.switch.counted
@@ -99,7 +110,11 @@ class ModelSwitch:
                 continue
             data = sent.packet.encode()
             address = FlowAddress(
-                self._macs[sent.src[0]], self._macs[sent.dst[0]], sent.src[0], sent.dst[0], sent.src[1]
+                self._macs[sent.src[0]],
+                self._macs[sent.dst[0]],
+                sent.src[0],
+                sent.dst[0],
+                sent.src[1],
             )
             head = headers(address, PACKET_AT + len(data), sent.dst[1])
             try:

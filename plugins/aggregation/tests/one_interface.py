@@ -1,4 +1,6 @@
-"""What `test_station` runs in a network namespace of its own: two processes' wires on one interface."""
+"""What `test_station` runs in a network namespace of its own: two processes' wires on one
+interface.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,20 @@ def ip(*arguments: str) -> None:
 
 
 def main() -> None:
-    ip("link", "add", "here", "address", HERE, "type", "veth", "peer", "name", "there", "address", THERE)
+    ip(
+        "link",
+        "add",
+        "here",
+        "address",
+        HERE,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "there",
+        "address",
+        THERE,
+    )
     for end in ("here", "there"):
         ip("link", "set", end, "addrgenmode", "none", "up")
     ip("address", "add", "10.0.0.1/24", "dev", "here")

@@ -1,4 +1,6 @@
-"""The model of a switch with the P4 program behind it: each packet goes through both, which must do the same."""
+"""The model of a switch with the P4 program behind it: each packet goes through both, which must do
+the same.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ class InProcess:
         cells = [
             p4r.Entity(
                 register_entry=p4r.RegisterEntry(
-                    register_id=register, index=p4r.Index(index=index), data=p4d.P4Data(bitstring=b"\0")
+                    register_id=register,
+                    index=p4r.Index(index=index),
+                    data=p4d.P4Data(bitstring=b"\0"),
                 )
             )
             for index in range(_PLACES)
@@ -174,10 +178,16 @@ def _encoded(items: Iterable[Item], schema: P4Schema) -> Iterator[p4r.Entity]:
 
 
 class Programs:
-    """Switches that run a program, on which sequences run one after another. A context manager: stops them."""
+    """Switches that run a program, on which sequences run one after another.
+
+    A context manager: stops them.
+    """
 
     def __init__(
-        self, make: Callable[[], Runs], switch: Callable[[Runs], ProgramSwitch] | None = None, values: int = VALUES
+        self,
+        make: Callable[[], Runs],
+        switch: Callable[[Runs], ProgramSwitch] | None = None,
+        values: int = VALUES,
     ) -> None:
         self._make, self._values = make, values
         self._switch = switch or ProgramSwitch
@@ -191,7 +201,10 @@ class Programs:
             runs.stop()
 
     def run(self, seed: int) -> Counter[str]:
-        """Run the sequence of a seed. Raise `AssertionError` if the program does anything else than the model."""
+        """Run the sequence of a seed.
+
+        Raise `AssertionError` if the program does anything else than the model.
+        """
         used: list[ProgramSwitch] = []
 
         def make_switch() -> ProgramSwitch:
@@ -209,11 +222,17 @@ class Programs:
 def programs(on: str) -> Programs:
     """Return switches that run the v1model program: "softswitch" or "bmv2"."""
     program = built()
-    return Programs(partial({"softswitch": InProcess, "bmv2": OnBmv2}[on], P4Schema(program.p4info, program.binary)))
+    return Programs(
+        partial(
+            {"softswitch": InProcess, "bmv2": OnBmv2}[on], P4Schema(program.p4info, program.binary)
+        )
+    )
 
 
 class ProgramSwitch(Switch):
-    """A model that raises `AssertionError` if the program does anything else; `settle` it in the end."""
+    """A model that raises `AssertionError` if the program does anything else; `settle` it in the
+    end.
+    """
 
     def __init__(self, runs: Runs) -> None:
         super().__init__()
@@ -243,10 +262,12 @@ class ProgramSwitch(Switch):
         left = self._runs.process([(port, self._frame(datagram)) for port, datagram, _ in given])
         for (port, datagram, expected), leaving in zip(given, left, strict=True):
             found = sorted((out, *self._read(frame)) for out, frame in leaving)
-            wanted = sorted((out, sent.packet.encode(), sent.src, sent.dst) for out, sent in expected)
+            wanted = sorted(
+                (out, sent.packet.encode(), sent.src, sent.dst) for out, sent in expected
+            )
             assert found == wanted, f"port {port}, {datagram}:\nprogram {found}\nmodel   {wanted}"
 
-    # -- frames --------------------------------------------------------------------------------------------------
+    # -- frames ------------------------------------------------------------------------------------
 
     def _ipv4(self, host: str) -> int:
         return 10 << 24 | self._hosts.setdefault(host, len(self._hosts) + 1)
@@ -275,7 +296,7 @@ class ProgramSwitch(Switch):
         ports = (int.from_bytes(frame[at : at + 2], "big") for at in (34, 36))
         return packet.encode(), (src, next(ports)), (dst, next(ports))
 
-    # -- tables --------------------------------------------------------------------------------------------------
+    # -- tables ------------------------------------------------------------------------------------
 
     def _install(self) -> None:
         """Bring the program's tables to what the model's are."""
@@ -288,11 +309,19 @@ class ProgramSwitch(Switch):
         wanted: dict[Key, Item] = {(each.table, each.match): each for each in self._entries()}
         wanted.update((group.number, group) for group in self._groups())
         # Flows that nothing has may stay.
-        gone = [key for key in held if key not in wanted and not (isinstance(key, tuple) and key[0] in _FLOWS)]
+        gone = [
+            key
+            for key in held
+            if key not in wanted and not (isinstance(key, tuple) and key[0] in _FLOWS)
+        ]
         new = [each for key, each in wanted.items() if key not in held]
         other = [each for key, each in wanted.items() if key in held and held[key] != each]
         removed = [held.pop(key) for key in gone]
-        for kind, items in ((p4r.Update.DELETE, removed), (p4r.Update.INSERT, new), (p4r.Update.MODIFY, other)):
+        for kind, items in (
+            (p4r.Update.DELETE, removed),
+            (p4r.Update.INSERT, new),
+            (p4r.Update.MODIFY, other),
+        ):
             if items:
                 self._runs.write(kind, items)
         held.update(wanted)
@@ -305,9 +334,11 @@ class ProgramSwitch(Switch):
                 (ActionCall("route", (("port", port), ("dst_mac", 2))),),
             )
         for (tree, port), (member, behind) in self.members.items():
-            action = {Member.CHILD: "from_child", Member.FALLBACK: "from_fallback", Member.PARENT: "from_parent"}[
-                member
-            ]
+            action = {
+                Member.CHILD: "from_child",
+                Member.FALLBACK: "from_fallback",
+                Member.PARENT: "from_parent",
+            }[member]
             arguments = {} if member == Member.PARENT else {"workers_behind": behind}
             yield entry("aggregation_member", {"tree": tree, "port": port}, action, **arguments)
         fallbacks = {}
@@ -355,19 +386,29 @@ class ProgramSwitch(Switch):
                     copies[tree, copy] = address
         for (tree, copy), (host, port) in copies.items():
             key = {"tree": tree, "copy": copy}
-            yield entry("aggregation_copy", key, "deliver", dst_mac=2, dst=self._ipv4(host), udp_port=port)
+            yield entry(
+                "aggregation_copy", key, "deliver", dst_mac=2, dst=self._ipv4(host), udp_port=port
+            )
 
     def _groups(self) -> Iterable[MulticastGroup]:
         for (tree, session), held in self.trees.items():
             if held is not None:
-                copies = tuple((port, copy) for copy, (port, _) in enumerate(held.children, start=1))
+                copies = tuple(
+                    (port, copy) for copy, (port, _) in enumerate(held.children, start=1)
+                )
                 yield MulticastGroup(_group(tree, session), copies)
 
 
 @cache
 def _flow(tree: int, due: int, port: int) -> tuple[TableEntry, TableEntry]:
     number = tree * _DUES + due
-    arguments = {"echelonflow": tree, "profile": 1, "offset_us": 0, "due_us": due * 1000, "left_shift": 63}
+    arguments = {
+        "echelonflow": tree,
+        "profile": 1,
+        "offset_us": 0,
+        "due_us": due * 1000,
+        "left_shift": 63,
+    }
     return (
         entry("shim_flow", {"job": tree, "flow": due}, "set_flow", flow=number),
         entry("flow", {"flow": number}, "deadline", port=port, dst_mac=2, **arguments),

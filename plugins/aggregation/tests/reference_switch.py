@@ -1,7 +1,7 @@
 """A switch that aggregates, written from `docs/aggregation-protocol.md` and nothing else.
 
-It knows no bytes and no shim: what a packet of the network has besides the protocol's packet is in `Datagram`. Case
-numbers are those of the page.
+It knows no bytes and no shim: what a packet of the network has besides the protocol's packet is in
+`Datagram`. Case numbers are those of the page.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class Switch:
         self.trees: dict[tuple[int, int], Entry | None] = {}
         """The entry of each tree in a session; None for a switch without memory for it."""
         self.holders: dict[tuple[int, int], tuple[Address, Address]] = {}
-        """Addresses of a worker and of the fallback, for a sum that a tree hands over in a session."""
+        """Addresses of a worker and of the fallback, for a sum that a tree hands over in a
+        session.
+        """
         self.routes: dict[str, int] = {}
         """Ports by host."""
         self.places: dict[int, Place] = {}
@@ -134,7 +136,9 @@ class Switch:
             if member == Member.PARENT or entry.parent_port is None:
                 return self._to_children(entry, datagram)
             return [(entry.parent_port, datagram)]
-        if member != Member.PARENT and (member is None or packet.workers & ~behind or not packet.workers):
+        if member != Member.PARENT and (
+            member is None or packet.workers & ~behind or not packet.workers
+        ):
             return self._end(Reason.FORGED)
         if member == Member.PARENT or entry is None or packet.kind == Kind.ANSWER:
             return self._forward(datagram)
@@ -184,7 +188,9 @@ class Switch:
             self._take(entry, index, datagram)
             self.counted[Reason.HANDED_OVER] += 1
             src, dst = holder
-            return self._forward(self._loaded(place, datagram._replace(src=src, dst=dst, due=place.due)))
+            return self._forward(
+                self._loaded(place, datagram._replace(src=src, dst=dst, due=place.due))
+            )
         return self._pass(Reason.PASSED, datagram)
 
     def _take(self, entry: Entry, index: int, datagram: Datagram) -> Sent:
@@ -246,7 +252,10 @@ class Switch:
         return self._to_children(entry, datagram._replace(packet=result, src=datagram.dst))
 
     def _to_children(self, entry: Entry, datagram: Datagram) -> Sent:
-        return [(port, datagram._replace(dst=address or datagram.dst)) for port, address in entry.children]
+        return [
+            (port, datagram._replace(dst=address or datagram.dst))
+            for port, address in entry.children
+        ]
 
     def _loaded(self, place: Place, datagram: Datagram) -> Datagram:
         """Return the datagram with what the place has, instead of what it brought."""
@@ -277,4 +286,6 @@ class Switch:
 
 
 def _whole(values: bytes) -> list[int]:
-    return [int.from_bytes(values[at : at + 4], "big", signed=True) for at in range(0, len(values), 4)]
+    return [
+        int.from_bytes(values[at : at + 4], "big", signed=True) for at in range(0, len(values), 4)
+    ]

@@ -1,7 +1,8 @@
-"""Random sequences of packets: jobs, their fallbacks and switches that lose, repeat and delay what they are given.
+"""Random sequences of packets: jobs, their fallbacks and switches that lose, repeat and delay what
+they are given.
 
-`python -m plugins.aggregation.tests.sequences --count 1000000` runs as many, each from its own seed, and says how many
-packets went which way.
+`python -m plugins.aggregation.tests.sequences --count 1000000` runs as many, each from its own
+seed, and says how many packets went which way.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from echelon_aggregation.fallback import Fallback
 from echelon_aggregation.group import Group
 from echelon_aggregation.wire import PORT, Kind, Packet
 from echelon_aggregation.worker import Collective, Worker, all_reduce, broadcast, reduce_scatter
-from plugins.aggregation.tests.reference_switch import Address, Datagram, Entry, Member, Switch, Take
+from plugins.aggregation.tests.reference_switch import (
+    Address,
+    Datagram,
+    Entry,
+    Member,
+    Switch,
+    Take,
+)
 
 AT_ONCE = 500
 """The sequences that a process runs between two reports."""
@@ -86,10 +94,13 @@ class Job:
 
     def __post_init__(self) -> None:
         self.addresses: list[Address] = [
-            (f"host{self.plan.number}.{worker}", 1000 + worker) for worker in range(self.plan.workers)
+            (f"host{self.plan.number}.{worker}", 1000 + worker)
+            for worker in range(self.plan.workers)
         ]
         self.fallback_address = self.addresses[0][0], PORT
-        self.ranks: dict[Address, int | None] = {address: rank for rank, address in enumerate(self.addresses)}
+        self.ranks: dict[Address, int | None] = {
+            address: rank for rank, address in enumerate(self.addresses)
+        }
         """The worker at an address; None for the fallback."""
         self.ranks[self.fallback_address] = None
 
@@ -100,7 +111,9 @@ class Sequence:
     `make_switch` may make switches that do what the model does, for packets of so many `values`.
     """
 
-    def __init__(self, seed: int, make_switch: Callable[[], Switch] = Switch, values: int = 2) -> None:
+    def __init__(
+        self, seed: int, make_switch: Callable[[], Switch] = Switch, values: int = 2
+    ) -> None:
         self.values = values
         self.rng = rng = Random(seed)
         self.weather = Weather(
@@ -168,7 +181,7 @@ class Sequence:
             happened["sent again by workers"] += sum(worker.tally.resent for worker in job.workers)
         return happened
 
-    # -- what is where --------------------------------------------------------------------------------------------
+    # -- what is where -----------------------------------------------------------------------------
 
     def _wire(self) -> None:
         """Give each host a port of its leaf, and each leaf one of the root."""
@@ -201,7 +214,9 @@ class Sequence:
             most_timeout_s=0.2,
             by_tree=plan.by_tree,
         )
-        job = Job(plan, group, [Worker(group, rank) for rank in range(plan.workers)], Fallback(group))
+        job = Job(
+            plan, group, [Worker(group, rank) for rank in range(plan.workers)], Fallback(group)
+        )
         self.jobs.append(job)
         self._fill_tables(job)
         self._draw_work(job)
@@ -225,16 +240,26 @@ class Sequence:
             above[leaf] = bits
             for worker in members:
                 kind = Member.FALLBACK if worker == 0 else Member.CHILD
-                switch.members[group.tree, switch.routes[job.addresses[worker][0]]] = kind, 1 << worker
-            children = tuple((switch.routes[job.addresses[worker][0]], job.addresses[worker]) for worker in members)
+                switch.members[group.tree, switch.routes[job.addresses[worker][0]]] = (
+                    kind,
+                    1 << worker,
+                )
+            children = tuple(
+                (switch.routes[job.addresses[worker][0]], job.addresses[worker])
+                for worker in members
+            )
             if leaf != self.root:
                 switch.members[group.tree, 0] = Member.PARENT, 0
             self._entry(job, leaf, bits, children, 0 if leaf != self.root else None)
         if plan.leaves > 1:
             root = self.switches[self.root]
             for leaf, bits in above.items():
-                root.members[group.tree, 1 + leaf] = Member.FALLBACK if bits & 1 else Member.CHILD, bits
-            # A switch that passes packets on does not multiply results: its workers are the root's own children.
+                root.members[group.tree, 1 + leaf] = (
+                    Member.FALLBACK if bits & 1 else Member.CHILD,
+                    bits,
+                )
+            # A switch that passes packets on does not multiply results: its workers are the root's
+            # own children.
             direct = [(1 + leaf, None) for leaf in above if leaf not in plan.passing]
             copies = [
                 (1 + leaf_of[worker], job.addresses[worker])
@@ -246,7 +271,12 @@ class Sequence:
             switch.holders[key] = job.addresses[plan.workers - 1], job.fallback_address
 
     def _entry(
-        self, job: Job, at: int, bits: int, children: tuple[tuple[int, Address | None], ...], parent: int | None
+        self,
+        job: Job,
+        at: int,
+        bits: int,
+        children: tuple[tuple[int, Address | None], ...],
+        parent: int | None,
     ) -> None:
         plan, places = job.plan, self.places
         if plan.take == Take.OWN:
@@ -255,9 +285,11 @@ class Sequence:
         else:
             first, start = 0, self.rng.randrange(places)
         entry = Entry(first, places - 1, bits, children, start, plan.take, parent)
-        self.switches[at].trees[job.group.tree, job.group.session] = None if at in plan.passing else entry
+        self.switches[at].trees[job.group.tree, job.group.session] = (
+            None if at in plan.passing else entry
+        )
 
-    # -- what is added up, and what must come out -------------------------------------------------------------------
+    # -- what is added up, and what must come out --------------------------------------------------
 
     def _draw_work(self, job: Job) -> None:
         rng, workers = self.rng, job.plan.workers
@@ -273,11 +305,17 @@ class Sequence:
                     job.given[rank].append(whole)
                 used = arrays if kind == "int" else [arrays[root]]
                 sums = [sum(int(array[at]) for array in used) for at in range(size)]
-                job.expected.append(np.array([(total + 2**31) % 2**32 - 2**31 for total in sums], np.int32))
+                job.expected.append(
+                    np.array([(total + 2**31) % 2**32 - 2**31 for total in sums], np.int32)
+                )
                 continue
-            reals = [np.array([_real(rng) for _ in range(size)], np.float32) for _ in range(workers)]
+            reals = [
+                np.array([_real(rng) for _ in range(size)], np.float32) for _ in range(workers)
+            ]
             for rank, array in enumerate(reals):
-                made = all_reduce(array) if kind == "float" else reduce_scatter(array, rank, workers)
+                made = (
+                    all_reduce(array) if kind == "float" else reduce_scatter(array, rank, workers)
+                )
                 job.given[rank].append(made)
             job.expected.append(_sum_of_reals(reals, job.group.values))
 
@@ -289,19 +327,22 @@ class Sequence:
                 assert collective.done, f"{job.plan}: worker {rank} lacks collective {number}"
                 part = expected[collective.start : collective.start + len(collective.result)]
                 if job.plan.lowered and collective.is_real:
-                    # A sum on a coarser scale is within its bound; exact sums on the finest one are `expected`.
+                    # A sum on a coarser scale is within its bound; exact sums on the finest one are
+                    # `expected`.
                     first = job.given[0][number]
                     off = np.abs(collective.result.astype(np.float64) - part.astype(np.float64))
                     assert (off <= 2 * collective.bound + np.abs(part) * 2.0**-23).all()
                     if len(first.result) == len(expected):
                         assert first.result.tobytes() == collective.result.tobytes()
                 else:
-                    assert part.tobytes() == collective.result.tobytes(), f"{job.plan}: {part} {collective.result}"
+                    assert part.tobytes() == collective.result.tobytes(), (
+                        f"{job.plan}: {part} {collective.result}"
+                    )
         for worker in job.workers:
             assert worker.next_wake is None
             assert not worker.waits_for
 
-    # -- events -----------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def _at(self, time: float, what: Callable[..., None], *arguments: Any) -> None:
         self.number += 1
@@ -334,7 +375,9 @@ class Sequence:
             self.due_of[datagram.packet.tree] = due = self.rng.randrange(100)
         congested = self.rng.random() < self.weather.congested or datagram.congested
         packet, src, dst, _, _ = datagram
-        for out, sent in self.switches[switch].receive(port, Datagram(packet, src, dst, due, congested)):
+        for out, sent in self.switches[switch].receive(
+            port, Datagram(packet, src, dst, due, congested)
+        ):
             end = self.ends[switch, out]
             if isinstance(end, tuple):
                 self._carry(self._on_arrive, *end, sent)
@@ -375,7 +418,9 @@ class Sequence:
             self._at(self.now + weather.longest * rng.uniform(0.05, 1), what, *arguments)
         while rng.random() < weather.copies:
             # A copy may come after the block, or the session, has ended.
-            self._at(self.now + weather.longest * rng.choice([1, 20]) * rng.random(), what, *arguments)
+            self._at(
+                self.now + weather.longest * rng.choice([1, 20]) * rng.random(), what, *arguments
+            )
 
 
 def _drawn(rng: Random, size: int) -> NDArray[np.int32]:
@@ -384,7 +429,9 @@ def _drawn(rng: Random, size: int) -> NDArray[np.int32]:
 
 
 def _real(rng: Random) -> float:
-    return rng.choice([0.0, 0.0, rng.uniform(-1, 1), ldexp(rng.uniform(-1, 1), rng.randint(-160, 126))])
+    return rng.choice(
+        [0.0, 0.0, rng.uniform(-1, 1), ldexp(rng.uniform(-1, 1), rng.randint(-160, 126))]
+    )
 
 
 def _sum_of_reals(arrays: list[NDArray[np.float32]], chunk: int) -> NDArray[np.float32]:
@@ -404,8 +451,8 @@ def _sum_of_reals(arrays: list[NDArray[np.float32]], chunk: int) -> NDArray[np.f
 def run_many(seeds: Iterable[int], on: str = "model") -> Counter[str]:
     """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails.
 
-    On "softswitch", "bmv2" or "tofino" each packet goes through the P4 program as well, which must do what the model
-    does.
+    On "softswitch", "bmv2" or "tofino" each packet goes through the P4 program as well, which must
+    do what the model does.
     """
     happened: Counter[str] = Counter()
     with ExitStack() as closing:

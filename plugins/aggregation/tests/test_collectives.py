@@ -23,7 +23,9 @@ HOSTS = ("h1", "h2", "h3", "h4")
 
 
 def spec(**section: Any) -> Any:
-    return make_job_spec(job="a", parallelism="data", workers=["s0", "s1", "s2"], data={"compute": "1 s", **section})
+    return make_job_spec(
+        job="a", parallelism="data", workers=["s0", "s1", "s2"], data={"compute": "1 s", **section}
+    )
 
 
 @pytest.mark.parametrize(("size", "packets"), [(1, 1), (128, 1), (129, 2), (1_000_000, 7813)])
@@ -34,7 +36,12 @@ def test_bytes_on_the_wire_are_those_of_whole_packets(size: int, packets: int) -
 
 
 def test_the_registered_ones_are_found() -> None:
-    found = {(operation, name) for operation, of in OPERATIONS.items() for name in of if name.startswith("in-network")}
+    found = {
+        (operation, name)
+        for operation, of in OPERATIONS.items()
+        for name in of
+        if name.startswith("in-network")
+    }
     assert found == {
         *(("all-reduce", name) for name in ("in-network", "in-network-2", "in-network-4")),
         ("broadcast", "in-network"),
@@ -46,7 +53,9 @@ def test_an_iteration_takes_as_long_as_one_link_does_whatever_the_number_of_work
     for workers in (2, 5, 12):
         fabric = build_fabric(one_tor(workers, RATE_BPS))
         job = build_job(
-            spec(gradient="1 MB", collective="in-network").model_copy(update={"workers": tuple(fabric.hosts)})
+            spec(gradient="1 MB", collective="in-network").model_copy(
+                update={"workers": tuple(fabric.hosts)}
+            )
         )
         assert [flow.among for flow in job.flows] == [(*fabric.hosts, "s0")]
         assert alone_iteration_s(job, fabric) == 1 + Fraction(8 * wire_bytes(1_000_000), RATE_BPS)
@@ -64,10 +73,19 @@ def test_several_trees_carry_parts_of_the_data_over_several_spines() -> None:
             job="a",
             parallelism="data",
             workers=list(HOSTS),
-            data={"compute": "1 s", "gradient": "1024 kB", "collective": f"in-network-{trees}".removesuffix("-1")},
+            data={
+                "compute": "1 s",
+                "gradient": "1024 kB",
+                "collective": f"in-network-{trees}".removesuffix("-1"),
+            },
         )
         times_s[trees] = alone_iteration_s(build_job(made), fabric) - 1
-    assert times_s[1] == 2 * times_s[2] == 4 * times_s[4] == Fraction(8 * wire_bytes(1_024_000), RATE_BPS // 4)
+    assert (
+        times_s[1]
+        == 2 * times_s[2]
+        == 4 * times_s[4]
+        == Fraction(8 * wire_bytes(1_024_000), RATE_BPS // 4)
+    )
 
 
 def test_ranks_of_a_graph_sum_scatter_and_broadcast() -> None:
@@ -87,7 +105,9 @@ def test_ranks_of_a_graph_sum_scatter_and_broadcast() -> None:
         node("copy", "broadcast", after=["part"], steps="rounds"),
         {"name": "work", "rank": 3, "compute": "1 s", "after": ["copy"]},
     ]
-    job = build_job(make_job_spec(job="g", parallelism="graph", workers=list(HOSTS), graph={"nodes": nodes}))
+    job = build_job(
+        make_job_spec(job="g", parallelism="graph", workers=list(HOSTS), graph={"nodes": nodes})
+    )
     around, along = (*HOSTS, "h1"), HOSTS
     assert [(flow.name, flow.among) for flow in job.flows] == [
         ("sum-k1-w1", around),
@@ -101,7 +121,10 @@ def test_ranks_of_a_graph_sum_scatter_and_broadcast() -> None:
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ({"workers": [f"h{i}" for i in range(33)]}, "'in-network' adds up at most 32 ranks, not 33"),
+        (
+            {"workers": [f"h{i}" for i in range(33)]},
+            "'in-network' adds up at most 32 ranks, not 33",
+        ),
         (
             {
                 "parallelism": "graph",

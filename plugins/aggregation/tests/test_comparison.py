@@ -43,8 +43,16 @@ def test_rates_on_one_switch_are_those_of_the_formulas() -> None:
     plain, small, large = 1438 / 1500, 128 / 206, 256 / 334
     for n, row in zip((2, 4, 8), one.rows, strict=True):
         # The root of a binomial tree has log2 n children.
-        expected = [small, large, plain * n / (2 * (n - 1)), plain / (n.bit_length() - 1), plain / n]
-        assert [float(cell) for cell in row[1:]] == pytest.approx([100 * part for part in expected], abs=0.06)
+        expected = [
+            small,
+            large,
+            plain * n / (2 * (n - 1)),
+            plain / (n.bit_length() - 1),
+            plain / n,
+        ]
+        assert [float(cell) for cell in row[1:]] == pytest.approx(
+            [100 * part for part in expected], abs=0.06
+        )
 
 
 def test_a_draw_uses_each_host_once_and_is_the_same_each_time() -> None:
@@ -82,10 +90,26 @@ def test_rings_take_the_place_of_trees() -> None:
     )
     assert with_rings(data).data.collective == "ring"  # type: ignore[attr-defined]
     nodes = [
-        {"name": "x", "collective": "all-reduce", "group": [0, 1], "bytes": "1 MB", "algorithm": algorithm}
+        {
+            "name": "x",
+            "collective": "all-reduce",
+            "group": [0, 1],
+            "bytes": "1 MB",
+            "algorithm": algorithm,
+        }
         for algorithm in ("in-network",)
-    ] + [{"name": "y", "collective": "all-reduce", "group": [0, 1], "bytes": "1 MB", "algorithm": "tree"}]
-    graph = make_job_spec(job="g", parallelism="graph", workers=["h1", "h2"], graph={"nodes": nodes})
+    ] + [
+        {
+            "name": "y",
+            "collective": "all-reduce",
+            "group": [0, 1],
+            "bytes": "1 MB",
+            "algorithm": "tree",
+        }
+    ]
+    graph = make_job_spec(
+        job="g", parallelism="graph", workers=["h1", "h2"], graph={"nodes": nodes}
+    )
     assert [node.algorithm for node in with_rings(graph).graph.nodes] == [None, "tree"]  # type: ignore[attr-defined]
     assert Training("a", ("h1", "h2"), data.data.compute, 1).by_hosts().flows[0].src == "h1"  # type: ignore[attr-defined]
 

@@ -1,4 +1,6 @@
-"""Trees of registered jobs: what switches hold follows the plan through any changes, and sums over them are exact."""
+"""Trees of registered jobs: what switches hold follows the plan through any changes, and sums over
+them are exact.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ POLICIES = (
 )
 
 
-def document(name: str, workers: list[str], collective: str = "in-network", kilobytes: int = 4) -> dict[str, Any]:
+def document(
+    name: str, workers: list[str], collective: str = "in-network", kilobytes: int = 4
+) -> dict[str, Any]:
     data = {"compute": "1 ms", "gradient": f"{kilobytes} kB", "collective": collective}
     return {"job": name, "parallelism": "data", "workers": workers, "data": data}
 
@@ -57,7 +61,9 @@ def registered(number: int, of: Mapping[str, Any]) -> RegisteredJob:
 class Controller:
     """A planner, what is saved of it, and the jobs that are registered."""
 
-    able: Mapping[str, Capabilities] = field(default_factory=lambda: dict.fromkeys(FABRIC.switches, ABLE))
+    able: Mapping[str, Capabilities] = field(
+        default_factory=lambda: dict.fromkeys(FABRIC.switches, ABLE)
+    )
     policy: ChosenPolicy = POLICIES[0]
     jobs: dict[str, RegisteredJob] = field(default_factory=dict)
     saved: dict[str, Document] = field(default_factory=dict)
@@ -69,7 +75,9 @@ class Controller:
         self.planner = Planner(self.able)
 
     def plan(self) -> Planned:
-        planned = self.planner.plan(PlanRequest(tuple(self.jobs.values()), self.fabric, self.policy))
+        planned = self.planner.plan(
+            PlanRequest(tuple(self.jobs.values()), self.fabric, self.policy)
+        )
         self.saved = {name: of for name, of in (self.saved | planned.kept).items() if of}
         self.carried = planned.carried or self.carried
         for switch in ("", *FABRIC.switches):
@@ -110,7 +118,9 @@ def check(planned: Planned, controller: Controller) -> None:
     in_tree, members = entries(planned, "aggregation_tree"), entries(planned, "aggregation_member")
     holders, copies = entries(planned, "aggregation_holder"), entries(planned, "aggregation_copy")
     for switch, numbers in of_switch.items():
-        assert {(one["tree"], one["session"]) for one in in_tree[switch]} == {(n, trees[n][1].session) for n in numbers}
+        assert {(one["tree"], one["session"]) for one in in_tree[switch]} == {
+            (n, trees[n][1].session) for n in numbers
+        }
         assert len(in_tree[switch]) == len(numbers)
         assert {one["tree"] for one in members[switch]} == numbers
         adding = {one["tree"] for one in in_tree[switch] if one["action"] == "aggregate"}
@@ -122,13 +132,19 @@ def check(planned: Planned, controller: Controller) -> None:
         for one in in_tree[switch]:
             if one["action"] == "aggregate":
                 assert one["first"] + one["mask"] < ABLE.trees.places  # type: ignore[union-attr]
-        owned = [one for one in in_tree[switch] if one["action"] == "aggregate" and one["take"] == 0]
-        places = Counter(place for one in owned for place in range(one["first"], one["first"] + one["mask"] + 1))
+        owned = [
+            one for one in in_tree[switch] if one["action"] == "aggregate" and one["take"] == 0
+        ]
+        places = Counter(
+            place for one in owned for place in range(one["first"], one["first"] + one["mask"] + 1)
+        )
         assert all(count == 1 for count in places.values()), "a place belongs to two trees"
     if not controller.jobs:
         assert all(intent.groups == () for intent in planned.intents.values())
         kept = {"fabric"}
-        assert all({part.owner for part in intent.parts} == kept for intent in planned.intents.values())
+        assert all(
+            {part.owner for part in intent.parts} == kept for intent in planned.intents.values()
+        )
 
 
 HOSTS = sorted(FABRIC.hosts)
@@ -154,7 +170,9 @@ CHANGES = st.lists(
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CHANGES)
-def test_switches_hold_what_the_plan_says_through_any_changes(changes: list[tuple[Any, ...]]) -> None:
+def test_switches_hold_what_the_plan_says_through_any_changes(
+    changes: list[tuple[Any, ...]],
+) -> None:
     controller = Controller()
     planned = controller.plan()
     for change in changes:
@@ -207,12 +225,20 @@ def test_other_jobs_stay_where_they_are() -> None:
         del controller.jobs["a"]
         after = entries(controller.plan(), "aggregation_tree")
         for switch, of in after.items():
-            assert all(one in before[switch] for one in of if one["action"] == "aggregate" and one["tree"] != 3)
+            assert all(
+                one in before[switch]
+                for one in of
+                if one["action"] == "aggregate" and one["tree"] != 3
+            )
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}")
+@pytest.mark.parametrize(
+    "policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}"
+)
 @pytest.mark.parametrize("gone", ["a", "b", "ab"])
-def test_trees_and_their_places_stay_at_a_restart_though_jobs_have_gone(policy: ChosenPolicy, gone: str) -> None:
+def test_trees_and_their_places_stay_at_a_restart_though_jobs_have_gone(
+    policy: ChosenPolicy, gone: str
+) -> None:
     controller = Controller(policy=policy)
     for name in "abcd":
         controller.register(document(name, HOSTS))
@@ -229,7 +255,9 @@ def test_trees_and_their_places_stay_at_a_restart_though_jobs_have_gone(policy: 
     check(after, controller)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}")
+@pytest.mark.parametrize(
+    "policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}"
+)
 def test_who_gives_way_is_what_the_policy_says(policy: ChosenPolicy) -> None:
     controller = Controller(policy=policy)
     controller.register(document("a", HOSTS))
@@ -260,7 +288,8 @@ def test_places_that_a_switch_lacks_are_refused() -> None:
     controller.register(document("a", HOSTS))
     problem = controller.plan().problems["a"]
     assert re.search(
-        r"8192 places are given away, switch \w+ has 4096 \(give the policy 'places=4096' or less", problem
+        r"8192 places are given away, switch \w+ has 4096 \(give the policy 'places=4096' or less",
+        problem,
     )
 
 
@@ -286,7 +315,9 @@ def scenario(fabric: Fabric, *documents: Mapping[str, Any]) -> Scenario:
     )
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}")
+@pytest.mark.parametrize(
+    "policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}"
+)
 def test_runs_from_packets_have_exact_sums(policy: ChosenPolicy) -> None:
     """Every worker compares its sums with the exact ones, so a run that ends has them."""
     chosen = PolicyChoice(policy.name, tuple(policy.parameters.items()))
@@ -297,7 +328,9 @@ def test_runs_from_packets_have_exact_sums(policy: ChosenPolicy) -> None:
         document("c", HOSTS[1:3]),
         document("d", HOSTS[:3], "ring"),
     )
-    result = run(of, chosen.label, lambda: make_policy(policy.name, **policy.parameters), lambda *_: None)
+    result = run(
+        of, chosen.label, lambda: make_policy(policy.name, **policy.parameters), lambda *_: None
+    )
     assert all(len(record.finished) == 2 for record in result.records.values())
     assert all(stats.packets_in for stats in result.switches.values())
     # Without memory for all, the fallback has more to do; nothing is lost in any case.

@@ -40,7 +40,11 @@ def nearest_float(value: Fraction) -> float:
         power += 1
     unit = Fraction(2) ** (power - 23)
     rounded = round(value / unit) * unit
-    return float("inf") * (1 if rounded > 0 else -1) if abs(rounded) >= Fraction(2) ** 128 else float(rounded)
+    return (
+        float("inf") * (1 if rounded > 0 else -1)
+        if abs(rounded) >= Fraction(2) ** 128
+        else float(rounded)
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,8 +88,13 @@ def test_exponents_of_many_blocks_are_those_of_each(values: list[float], size: i
 
 
 @drawn
-@given(st.lists(st.tuples(floats, floats), min_size=1, max_size=4), st.sampled_from([1, 2, 3, 5, 16, 17, 32]))
-def test_a_sum_is_the_rounded_sum_of_the_nearest_units(pairs: list[tuple[float, float]], workers: int) -> None:
+@given(
+    st.lists(st.tuples(floats, floats), min_size=1, max_size=4),
+    st.sampled_from([1, 2, 3, 5, 16, 17, 32]),
+)
+def test_a_sum_is_the_rounded_sum_of_the_nearest_units(
+    pairs: list[tuple[float, float]], workers: int
+) -> None:
     one, other = (np.array([pair[i] for pair in pairs], np.float32) for i in range(2))
     contributions = [one if worker % 2 else other for worker in range(workers)]
     exponent = max(block_exponent(block) for block in contributions)

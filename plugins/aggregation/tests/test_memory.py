@@ -1,4 +1,6 @@
-"""Memory of switches: parts never overlap, nobody has more than there is, and who is due first has what it asks."""
+"""Memory of switches: parts never overlap, nobody has more than there is, and who is due first has
+what it asks.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ def situations(draw: st.DrawFn) -> tuple[list[Claim], dict[str, int]]:
         of = draw(st.lists(st.sampled_from(SWITCHES), min_size=1, unique=True))
         parents = {f"host-{switch}": switch for switch in of} | dict.fromkeys(of[1:], of[0])
         tree = Tree(of[0], (), MappingProxyType(parents))
-        claims.append(Claim(f"j{number}", tree, 2 ** draw(st.integers(1, 5)), draw(st.integers(0, 3))))
+        claims.append(
+            Claim(f"j{number}", tree, 2 ** draw(st.integers(1, 5)), draw(st.integers(0, 3)))
+        )
     return claims, room
 
 
 @settings(max_examples=examples(200))
 @given(situations())
-def test_parts_are_inside_their_switches_and_apart(situation: tuple[list[Claim], dict[str, int]]) -> None:
+def test_parts_are_inside_their_switches_and_apart(
+    situation: tuple[list[Claim], dict[str, int]],
+) -> None:
     claims, room = situation
     found = parts(claims, room)
     held = [
@@ -51,7 +57,9 @@ def test_parts_are_inside_their_switches_and_apart(situation: tuple[list[Claim],
         if grant is None:
             free = set(range(min(room[switch] for switch in claim.tree.switches)))
             for before, places in held:
-                if claims.index(before) < number and set(before.tree.switches) & set(claim.tree.switches):
+                if claims.index(before) < number and set(before.tree.switches) & set(
+                    claim.tree.switches
+                ):
                     free -= set(places)
             starts = range(0, 40, claim.places)
             assert not any(set(range(at, at + claim.places)) <= free for at in starts)
@@ -60,13 +68,17 @@ def test_parts_are_inside_their_switches_and_apart(situation: tuple[list[Claim],
 
 @settings(max_examples=examples(200))
 @given(situations())
-def test_nobody_is_served_with_more_than_there_is(situation: tuple[list[Claim], dict[str, int]]) -> None:
+def test_nobody_is_served_with_more_than_there_is(
+    situation: tuple[list[Claim], dict[str, int]],
+) -> None:
     claims, room = situation
     for served in (came_first(claims, room), due_first(claims, room)):
         assert all(0 <= part <= 1 for part in served)
         for switch in SWITCHES:
             held = sum(
-                part * claim.places for claim, part in zip(claims, served, strict=True) if switch in claim.tree.switches
+                part * claim.places
+                for claim, part in zip(claims, served, strict=True)
+                if switch in claim.tree.switches
             )
             assert held <= room[switch] + 1e-9
 

@@ -1,4 +1,6 @@
-"""Rates with memory: the definition of max-min fairness, the core's own filling, and times by hand."""
+"""Rates with memory: the definition of max-min fairness, the core's own filling, and times by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ RATE_BPS = 8_000_000
 def drawn_loads(draw: st.DrawFn) -> tuple[list[dict[Link, float]], list[float], dict[Link, float]]:
     loads = draw(
         st.lists(
-            st.dictionaries(st.sampled_from(LINKS), st.integers(1, 5).map(float), min_size=1), min_size=1, max_size=6
+            st.dictionaries(st.sampled_from(LINKS), st.integers(1, 5).map(float), min_size=1),
+            min_size=1,
+            max_size=6,
         )
     )
     most = [draw(st.sampled_from([float("inf"), 1.0, 5.0])) for _ in loads]
@@ -41,16 +45,22 @@ def drawn_loads(draw: st.DrawFn) -> tuple[list[dict[Link, float]], list[float], 
 
 @settings(max_examples=examples(200))
 @given(drawn_loads())
-def test_rates_are_max_min_fair(drawn: tuple[list[dict[Link, float]], list[float], dict[Link, float]]) -> None:
+def test_rates_are_max_min_fair(
+    drawn: tuple[list[dict[Link, float]], list[float], dict[Link, float]],
+) -> None:
     loads, most, capacity = drawn
     rates = fill(loads, most, [range(len(loads))], dict(capacity))
-    used = {link: sum(rate * load.get(link, 0) for rate, load in zip(rates, loads, strict=True)) for link in LINKS}
+    used = {
+        link: sum(rate * load.get(link, 0) for rate, load in zip(rates, loads, strict=True))
+        for link in LINKS
+    }
     assert all(used[link] <= capacity[link] * (1 + 1e-9) for link in LINKS)
     for rate, limit, load in zip(rates, most, loads, strict=True):
         # Nobody gains without taking from a flow that has no more.
         held_up = any(
             used[link] >= capacity[link] * (1 - 1e-9)
-            and rate >= max(other for other, of in zip(rates, loads, strict=True) if link in of) * (1 - 1e-9)
+            and rate
+            >= max(other for other, of in zip(rates, loads, strict=True) if link in of) * (1 - 1e-9)
             for link in load
         )
         assert held_up or rate == limit
@@ -62,7 +72,10 @@ def test_where_loads_are_one_rates_are_those_of_the_core(
     drawn: tuple[list[dict[Link, float]], list[float], dict[Link, float]],
 ) -> None:
     loads, _, capacity = drawn
-    flows = [ActiveFlow("j", str(at), 1, None, tuple(load), 1, 1.0, 0.0, 0.0, at) for at, load in enumerate(loads)]
+    flows = [
+        ActiveFlow("j", str(at), 1, None, tuple(load), 1, 1.0, 0.0, 0.0, at)
+        for at, load in enumerate(loads)
+    ]
     expected: list[Any] = [0.0] * len(flows)
     fill_evenly(flows, range(len(flows)), dict(capacity), expected)
     ones = [dict.fromkeys(load, 1.0) for load in loads]
@@ -72,7 +85,9 @@ def test_where_loads_are_one_rates_are_those_of_the_core(
 
 def test_tiers_take_what_those_before_leave() -> None:
     link = LINKS[0]
-    assert fill([{link: 2.0}, {link: 1.0}, {link: 1.0}], [3.0, 9.0, 9.0], [[0], [1, 2]], {link: 10.0}) == [3, 2, 2]
+    assert fill(
+        [{link: 2.0}, {link: 1.0}, {link: 1.0}], [3.0, 9.0, 9.0], [[0], [1, 2]], {link: 10.0}
+    ) == [3, 2, 2]
 
 
 TOR = build_fabric(one_tor(8, RATE_BPS))
@@ -80,7 +95,9 @@ BYTES = 125_000
 
 
 def jobs(gradient_bytes: int = BYTES) -> list[Job]:
-    """Return two jobs that compute for a second; a job's data takes `share_s()` of one on a link."""
+    """Return two jobs that compute for a second; a job's data takes `share_s()` of one on a
+    link.
+    """
     hosts = tuple(TOR.hosts)
     return [
         Training(name, workers, Fraction(1), gradient_bytes).in_network()
@@ -109,7 +126,9 @@ def test_with_memory_for_both_each_takes_as_long_as_alone() -> None:
 
 
 def test_static_memory_is_the_first_jobs() -> None:
-    assert finishes(run(jobs(), by="share", places=31)) == pytest.approx([1 + share_s(), 1 + 5 * share_s()])
+    assert finishes(run(jobs(), by="share", places=31)) == pytest.approx(
+        [1 + share_s(), 1 + 5 * share_s()]
+    )
 
 
 def test_first_come_both_have_half() -> None:
@@ -143,7 +162,10 @@ def test_with_enough_memory_rates_are_fair_ones() -> None:
 
 
 def test_by_deadline_on_links_too() -> None:
-    of = [Training(name, ("s0", f"s{at}"), Fraction(at), BYTES).in_network() for at, name in ((1, "a"), (2, "b"))]
+    of = [
+        Training(name, ("s0", f"s{at}"), Fraction(at), BYTES).in_network()
+        for at, name in ((1, "a"), (2, "b"))
+    ]
     of[0] = Training("a", ("s0", "s1"), Fraction(1), 16 * BYTES).in_network()
     done = finishes(run(of, rates="deadline"))
     whole = 8 * of[0].flows[0].size_bytes / RATE_BPS
@@ -152,7 +174,9 @@ def test_by_deadline_on_links_too() -> None:
 
 def test_a_plan_without_trees_needs_no_rates_of_its_own() -> None:
     policy = Aggregation()
-    assert not policy.plan([Training("a", ("s0", "s1"), Fraction(1), BYTES).by_hosts()], TOR).allocated
+    assert not policy.plan(
+        [Training("a", ("s0", "s1"), Fraction(1), BYTES).by_hosts()], TOR
+    ).allocated
     assert policy.plan(jobs(), TOR).allocated
     assert [claim.places for claim in policy.claims()] == [512, 512]
     assert [grant and (grant.first, grant.mask) for _, grant in policy.grants()] == [(0, 4095)] * 2
@@ -166,7 +190,10 @@ def test_a_window_is_a_power_of_two() -> None:
 def test_trees_are_chosen_by_load() -> None:
     fabric = build_fabric(leaf_spine(2, 4, 4, rate_bps=RATE_BPS))
     hosts = tuple(fabric.hosts)
-    of = [Training(f"j{at}", (hosts[at], hosts[at + 4]), Fraction(1), BYTES * (4 - at)).in_network() for at in range(4)]
+    of = [
+        Training(f"j{at}", (hosts[at], hosts[at + 4]), Fraction(1), BYTES * (4 - at)).in_network()
+        for at in range(4)
+    ]
     extra = Training("j4", (hosts[0], hosts[4]), Fraction(1), BYTES).in_network()
     chooser = TreesByLoad()
 

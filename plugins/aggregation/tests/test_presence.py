@@ -29,7 +29,12 @@ def test_a_worker_that_says_nothing_is_gone() -> None:
 def test_when_nobody_else_says_anything_the_network_is_gone() -> None:
     presence = Presence(SILENCE_S)
     for second in range(5):
-        assert presence.cause([Word(second, 4), Word(9, 3), Word(8, 3)], 0, float(second), float(second)) is None
+        assert (
+            presence.cause(
+                [Word(second, 4), Word(9, 3), Word(8, 3)], 0, float(second), float(second)
+            )
+            is None
+        )
     cause = presence.cause([Word(5, 4), Word(9, 3), Word(8, 3)], 0, 5.0, 5.0)
     assert cause is not None
     assert "the network between them" in cause
@@ -43,7 +48,9 @@ def test_a_worker_that_computes_for_long_is_waited_for() -> None:
 
 def test_a_network_that_answers_nobody_is_gone() -> None:
     presence = Presence(SILENCE_S)
-    found = [presence.cause(words(4, 4, beat=at), 0, float(at), float(at)) is not None for at in range(8)]
+    found = [
+        presence.cause(words(4, 4, beat=at), 0, float(at), float(at)) is not None for at in range(8)
+    ]
     assert found == [False] * 5 + [True] * 3
 
 
@@ -51,13 +58,18 @@ def test_a_result_may_take_its_time_once_the_last_worker_has_begun() -> None:
     presence = Presence(SILENCE_S)
     for second in range(60):
         assert presence.cause(words(4, 3, beat=second), 0, float(second), float(second)) is None
-    found = [presence.cause(words(4, 4, beat=at), 0, float(at), float(at)) is not None for at in range(60, 67)]
+    found = [
+        presence.cause(words(4, 4, beat=at), 0, float(at), float(at)) is not None
+        for at in range(60, 67)
+    ]
     assert found == [False] * 5 + [True] * 2
 
 
 def test_a_worker_that_left_is_not_waited_for() -> None:
     presence = Presence(SILENCE_S)
-    assert presence.cause([Word(1, 4), Word(1, 4, left=True)], 0, 1.0, 1.0) is None, "it may still answer requests"
+    assert presence.cause([Word(1, 4), Word(1, 4, left=True)], 0, 1.0, 1.0) is None, (
+        "it may still answer requests"
+    )
     cause = presence.cause([Word(1, 5), Word(1, 4, left=True)], 0, 1.0, 1.0)
     assert cause is not None
     assert "left" in cause

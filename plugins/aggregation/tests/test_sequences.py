@@ -1,4 +1,6 @@
-"""Workers, fallbacks and switches under loss, copies, delays, restarts and memory that changes its owner."""
+"""Workers, fallbacks and switches under loss, copies, delays, restarts and memory that changes its
+owner.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from plugins.aggregation.tests.sequences import Sequence, run_many
 from tests.drawing import examples
 
 LONG = int(os.environ.get("ECHELON_AGGREGATION_SEQUENCES", "20000"))
-"""The number of sequences of the long test; `python -m plugins.aggregation.tests.sequences` runs a million."""
+"""The number of sequences of the long test; `python -m plugins.aggregation.tests.sequences` runs a
+million.
+"""
 
 
 @settings(max_examples=examples(1200), deadline=None, derandomize=True)
@@ -45,5 +49,7 @@ def test_the_sequences_take_every_way_through_a_switch() -> None:
 @pytest.mark.long
 def test_many_sequences() -> None:
     with ProcessPoolExecutor() as pool:
-        counted = list(pool.map(run_many, [range(at, min(at + 500, LONG)) for at in range(0, LONG, 500)]))
+        counted = list(
+            pool.map(run_many, [range(at, min(at + 500, LONG)) for at in range(0, LONG, 500)])
+        )
     assert sum(happened["sequences"] for happened in counted) == LONG

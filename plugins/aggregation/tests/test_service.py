@@ -1,4 +1,6 @@
-"""A running service, real switches and sockets: trees come and go with their jobs, whoever dies in between."""
+"""A running service, real switches and sockets: trees come and go with their jobs, whoever dies in
+between.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,15 @@ def lab() -> Iterator[Lab]:
 
 
 def serve(lab: Lab) -> Daemon:
-    switches = {name: {"address": of.address, "program": "aggregation"} for name, of in lab.switches.items()}
+    switches = {
+        name: {"address": of.address, "program": "aggregation"} for name, of in lab.switches.items()
+    }
     return lab.daemon(switches=switches)
 
 
 def held(switch: Switch) -> tuple[Mapping[str, int], Mapping[int, int]]:
-    """Return how many entries of each table of trees a switch holds, and the number of copies of our groups, as plain
-    gRPC tells."""
+    """Return how many entries of each table of trees a switch holds, and the number of copies of
+    our groups, as plain gRPC tells."""
     schema = P4Schema(program("v1model", variant("v1model", "aggregation")).p4info)
     tables: dict[str, int] = {}
     for entry in switch.entries():
@@ -67,7 +71,10 @@ def held(switch: Switch) -> tuple[Mapping[str, int], Mapping[int, int]]:
 
 def everything(lab: Lab) -> dict[str, Any]:
     return {
-        name: (held(switch), sorted(entry.SerializeToString(deterministic=True) for entry in switch.entries()))
+        name: (
+            held(switch),
+            sorted(entry.SerializeToString(deterministic=True) for entry in switch.entries()),
+        )
         for name, switch in lab.switches.items()
     }
 
@@ -84,7 +91,9 @@ def group_of(lab: Lab, client: Client, job: str) -> Membership:
 
 def add_up(found: Sequence[Station], values: int = 32 * 40) -> None:
     """Check a sum of all workers."""
-    collectives = [all_reduce(np.arange(values, dtype=np.int32) * rank) for rank in range(len(found))]
+    collectives = [
+        all_reduce(np.arange(values, dtype=np.int32) * rank) for rank in range(len(found))
+    ]
     assert wait_for(list(zip(found, collectives, strict=True))) == [None] * len(found)
     expected = np.arange(values, dtype=np.int32) * sum(range(len(found)))
     assert all(np.array_equal(one.result, expected) for one in collectives)
@@ -108,13 +117,24 @@ def test_trees_live_as_long_as_their_jobs(lab: Lab) -> None:
         settle(client)
         assert client.job("a").state == "installed"
         of = group_of(lab, client, "a")
-        printed = CliRunner().invoke(app, ["group", "a", "--url", daemon.wait_listening(), "--wire", "eth9"])
+        printed = CliRunner().invoke(
+            app, ["group", "a", "--url", daemon.wait_listening(), "--wire", "eth9"]
+        )
         assert printed.exit_code == 0, printed.output
         file = parse_document(Membership, yaml.safe_load(printed.output), "group")
         assert {worker.wire for worker in file.workers} == {"eth9"}
-        assert (file.group, file.job, file.flow, file.answers) == (of.group, of.job, of.flow, of.answers)
-        assert [(worker.ip, worker.port) for worker in file.workers] == [(one.ip, one.port) for one in of.workers]
-        none = CliRunner().invoke(app, ["group", "a", "--tree", "2", "--url", daemon.wait_listening()])
+        assert (file.group, file.job, file.flow, file.answers) == (
+            of.group,
+            of.job,
+            of.flow,
+            of.answers,
+        )
+        assert [(worker.ip, worker.port) for worker in file.workers] == [
+            (one.ip, one.port) for one in of.workers
+        ]
+        none = CliRunner().invoke(
+            app, ["group", "a", "--tree", "2", "--url", daemon.wait_listening()]
+        )
         assert none.exit_code == BAD_INPUT
     before = everything(lab)
     in_tree = [name for name, ((tables, _), _) in before.items() if "aggregation_tree" in tables]

@@ -52,7 +52,10 @@ def wait_for(given: list[tuple[Station, Collective]]) -> list[Exception | None]:
 
 def arrays(workers: int, size: int, seed: int) -> list[NDArray[np.int32]]:
     rng = Random(seed)
-    return [np.array([rng.randint(-(2**31), 2**31 - 1) for _ in range(size)], np.int32) for _ in range(workers)]
+    return [
+        np.array([rng.randint(-(2**31), 2**31 - 1) for _ in range(size)], np.int32)
+        for _ in range(workers)
+    ]
 
 
 @pytest.mark.parametrize("loses", [0.0, 0.05])
@@ -128,7 +131,13 @@ workers:
     file.write_text(text)
     monkeypatch.setenv(VARIABLE, str(file))
     group = read_membership().group
-    assert (group.workers, group.tree, group.session, group.window, group.shared_memory) == (2, 1, 2, 16, True)
+    assert (group.workers, group.tree, group.session, group.window, group.shared_memory) == (
+        2,
+        1,
+        2,
+        16,
+        True,
+    )
     for wrong, path in (
         (text.replace("16", "17"), "window"),
         (text.replace("port: 5000", "port: 61201"), "workers[0].port"),
@@ -144,16 +153,22 @@ workers:
 
 
 def test_what_no_switch_has_checked_is_no_packet_of_the_protocol() -> None:
-    fallback, worker, other = (Endpoint("10.0.0.1", "02:00:00:00:00:01", port) for port in (PORT, 5000, 5001))
+    fallback, worker, other = (
+        Endpoint("10.0.0.1", "02:00:00:00:00:01", port) for port in (PORT, 5000, 5001)
+    )
     packet = Packet(Kind.RESULT, 1, 1, 0, 3, values=bytes(8))
     good = Frames(fallback).encode(worker, packet)
     arrived = read(good)
     assert arrived is not None
     assert arrived.packet == packet
     assert read(Frames(other).encode(fallback, packet)) is not None
-    assert read(Frames(other).encode(worker, packet)) is None, "a switch takes it for an ordinary datagram"
+    assert read(Frames(other).encode(worker, packet)) is None, (
+        "a switch takes it for an ordinary datagram"
+    )
     for first in (0x20, 0x01):
-        assert read(good[:20] + bytes([first]) + good[21:]) is None, "a part of a datagram, whose ports may be values"
+        assert read(good[:20] + bytes([first]) + good[21:]) is None, (
+            "a part of a datagram, whose ports may be values"
+        )
 
 
 @needs("veth interfaces")

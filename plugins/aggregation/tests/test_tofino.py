@@ -1,4 +1,6 @@
-"""The program for Tofino, executed from its assembly, does with every packet what the model of the page does."""
+"""The program for Tofino, executed from its assembly, does with every packet what the model of the
+page does.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,10 @@ def test_a_sum_that_lacks_what_the_loop_lost_does_not_leave(worker: int, pass_: 
     switch = InAssembly()
     switch.write(
         p4r.Update.INSERT,
-        [*fabric_part("tor", fabric, 0, _capabilities()).entries, *at_switch.entries(hands_over=False)],
+        [
+            *fabric_part("tor", fabric, 0, _capabilities()).entries,
+            *at_switch.entries(hands_over=False),
+        ],
     )
     switch.write(p4r.Update.INSERT, [at_switch.group])
 
@@ -67,7 +72,9 @@ def test_a_sum_that_lacks_what_the_loop_lost_does_not_leave(worker: int, pass_: 
         host = list(fabric.hosts.values())[rank]
         frame = _frame(fabric, rank)
         switch.lose = lost
-        left = [frame for _, frame in switch.process([(fabric.port_to["tor", host.name], frame)])[0]]
+        left = [
+            frame for _, frame in switch.process([(fabric.port_to["tor", host.name], frame)])[0]
+        ]
         return [arrived.packet for frame in left if (arrived := read(frame)) is not None]
 
     left = [contribute(rank, pass_ if rank == worker else None) for rank in range(WORKERS)]
@@ -126,7 +133,9 @@ def _tree() -> tuple[Fabric, TreeAtSwitch]:
     fabric = build_fabric(one_tor(WORKERS, 10**10, Fraction(1, 10**6)))
     workers = [WorkerPort(host, WORKER_PORT) for host in fabric.hosts]
     places = {"tor": Grant(0, 7, 0, TAKES["share"])}
-    return fabric, TreeAtSwitch(TreeRun(1, 1, workers, workers[0].host, {}, "tor", places), "tor", fabric)
+    return fabric, TreeAtSwitch(
+        TreeRun(1, 1, workers, workers[0].host, {}, "tor", places), "tor", fabric
+    )
 
 
 def _capabilities() -> Capabilities:

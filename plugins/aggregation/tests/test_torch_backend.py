@@ -40,7 +40,11 @@ class Rank:
 
 
 def run(
-    directory: Path, what: str, backend: str = "cpu:echelon", loses: float = 0.0, silence_s: float = 60
+    directory: Path,
+    what: str,
+    backend: str = "cpu:echelon",
+    loses: float = 0.0,
+    silence_s: float = 60,
 ) -> list[Rank]:
     of = membership(directory, WORKERS, silence_s=silence_s)
     file = directory / "group.json"
@@ -62,7 +66,9 @@ def run(
     ]
     try:
         said = [process.communicate(timeout=300) for process in processes]
-        return [Rank(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+        return [
+            Rank(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)
+        ]
     finally:
         for process in processes:
             process.kill()
@@ -110,8 +116,12 @@ def by_gloo(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("what", "backend"), [("training", "cpu:echelon"), ("hook", "cpu:echelon"), ("hook", "gloo")])
-def test_a_model_learns_as_with_gloo(tmp_path: Path, by_gloo: list[float], what: str, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "backend"), [("training", "cpu:echelon"), ("hook", "cpu:echelon"), ("hook", "gloo")]
+)
+def test_a_model_learns_as_with_gloo(
+    tmp_path: Path, by_gloo: list[float], what: str, backend: str
+) -> None:
     ranks = run(tmp_path, what, backend)
     losses = [rank.found["losses"] for rank in ranks]
     assert losses == [losses[0]] * WORKERS

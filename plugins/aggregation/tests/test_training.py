@@ -36,7 +36,10 @@ def test_a_model_learns_as_with_gloo(target: str) -> None:
     ("whom", "causes"),
     [
         ("3", ["worker 3 has said nothing for"]),
-        ("0", ["the store does not answer: the process of rank 0", "worker 0 has said nothing for"]),
+        (
+            "0",
+            ["the store does not answer: the process of rank 0", "worker 0 has said nothing for"],
+        ),
         ("switch", ["no other worker has said anything for", "the store does not answer"]),
     ],
 )
@@ -50,4 +53,7 @@ def test_the_others_end_with_the_cause(target: str, whom: str, causes: list[str]
 
 @targets
 def test_training_goes_on_when_the_switch_comes_back(target: str) -> None:
-    assert look("kill", target, "switch for a moment", "60")["losses"] == compared(target)["echelon"]["losses"]
+    assert (
+        look("kill", target, "switch for a moment", "60")["losses"]
+        == compared(target)["echelon"]["losses"]
+    )

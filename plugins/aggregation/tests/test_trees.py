@@ -27,7 +27,9 @@ FABRICS = {
 @given(st.sampled_from(sorted(FABRICS)), st.data())
 def test_a_block_without_memory_is_counted_link_by_link(name: str, data: st.DataObject) -> None:
     fabric = FABRICS[name]
-    hosts = data.draw(st.lists(st.sampled_from(sorted(fabric.hosts)), min_size=2, max_size=8, unique=True))
+    hosts = data.draw(
+        st.lists(st.sampled_from(sorted(fabric.hosts)), min_size=2, max_size=8, unique=True)
+    )
     ends = (*hosts, hosts[0])
     for inner in fabric.shortest_paths.switches(*ends):
         path = (hosts[0], *inner, hosts[0])

@@ -54,11 +54,17 @@ def test_runs_are_the_same_each_time(memory: bool) -> None:
 def test_the_program_does_as_the_model() -> None:
     with Installer() as install:
         for loss in (0.0, 0.01):
-            by_program, by_model = (in_network(each, 4, SIZE, loss) for each in (install, install_model))
+            by_program, by_model = (
+                in_network(each, 4, SIZE, loss) for each in (install, install_model)
+            )
             assert by_program == by_model
-        # The program has queues, so that packets of several flows do not leave in the model's order.
+        # The program has queues, so that packets of several flows do not leave in the model's
+        # order.
         for outcome, other in (
-            (in_network(install, 4, SIZE, memory=False), in_network(install_model, 4, SIZE, memory=False)),
+            (
+                in_network(install, 4, SIZE, memory=False),
+                in_network(install_model, 4, SIZE, memory=False),
+            ),
             (around_ring(install, 4, SIZE), around_ring(install_model, 4, SIZE)),
         ):
             assert outcome.exact

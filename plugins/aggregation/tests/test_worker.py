@@ -21,7 +21,14 @@ def whole(*numbers: int) -> bytes:
 
 def result(of: Packet, values: bytes, next_exponent: int = 0, flags: int = 0) -> Packet:
     empty = 0 if values else Flag.EMPTY
-    return replace(of, kind=Kind.RESULT, workers=3, values=values, next_exponent=next_exponent, flags=flags | empty)
+    return replace(
+        of,
+        kind=Kind.RESULT,
+        workers=3,
+        values=values,
+        next_exponent=next_exponent,
+        flags=flags | empty,
+    )
 
 
 def test_whole_numbers_go_chunk_by_chunk_to_the_slots() -> None:
@@ -46,7 +53,8 @@ def test_real_numbers_begin_with_an_empty_block_that_agrees_on_the_exponent() ->
     (packet,) = worker.submit(collective, 0.0)
     assert (packet.flags, packet.values, packet.next_exponent) == (Flag.EMPTY, b"", 127)
     (packet,) = worker.receive(result(packet, b"", next_exponent=128), 0.1)
-    # One worker's values below 2: exponent 128, two workers: h = 1; a unit is 2^(128 + 1 - 156) = 2^-27.
+    # One worker's values below 2: exponent 128, two workers: h = 1; a unit is 2^(128 + 1 - 156) =
+    # 2^-27.
     assert (packet.block, packet.exponent, packet.values) == (2, 128, whole(2**27, 2**26))
     worker.receive(result(packet, whole(2**28, 3)), 0.2)
     assert collective.done
@@ -56,7 +64,10 @@ def test_real_numbers_begin_with_an_empty_block_that_agrees_on_the_exponent() ->
 
 def test_blocks_that_are_zero_everywhere_or_not_finite_carry_no_values() -> None:
     worker = Worker(TWO, 0)
-    zero, endless = all_reduce(np.zeros(2, np.float32)), all_reduce(np.array([np.inf, 1], np.float32))
+    zero, endless = (
+        all_reduce(np.zeros(2, np.float32)),
+        all_reduce(np.array([np.inf, 1], np.float32)),
+    )
     (packet,) = worker.submit(zero, 0.0)
     worker.submit(endless, 0.0)
     (packet,) = worker.receive(result(packet, b"", 0), 0.1)
@@ -101,8 +112,12 @@ def test_a_worker_keeps_its_share_of_a_reduce_scatter() -> None:
         reduce_scatter(np.zeros(5, np.int32), 1, 2)
 
 
-@pytest.mark.parametrize(("shared", "marked"), [(False, [False, False, True, True]), (True, [True] * 4)])
-def test_packets_are_sent_again_as_they_were_and_then_with_again(shared: bool, marked: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("shared", "marked"), [(False, [False, False, True, True]), (True, [True] * 4)]
+)
+def test_packets_are_sent_again_as_they_were_and_then_with_again(
+    shared: bool, marked: list[bool]
+) -> None:
     group = replace(TWO, shared_memory=shared, least_timeout_s=0.01, most_timeout_s=1.0)
     worker = Worker(group, 0)
     (packet,) = worker.submit(all_reduce(np.array([1, 2], np.int32)), 0.0)
@@ -215,14 +230,22 @@ def test_the_first_block_without_a_result_is_sent_though_the_window_is_closed() 
     sent = []
     for number in (3, 2, 1):
         sent += worker.receive(result(packets[number], whole(1)), 0.1)
-    assert [packet.block for packet in sent] == [0, 7, 6, 5], "the first one again, since the others overtook it"
+    assert [packet.block for packet in sent] == [0, 7, 6, 5], (
+        "the first one again, since the others overtook it"
+    )
     (packet,) = worker.receive(result(packets[0], whole(1), flags=Flag.MARKED), 0.1)
     assert packet.block == 4
     assert worker.waits_for == [4, 5, 6, 7]
 
 
 def test_a_group_refuses_numbers_that_the_protocol_does_not_have() -> None:
-    for wrong in ({"workers": 33}, {"workers": 0}, {"window": 3}, {"values": 0}, {"least_timeout_s": 2.0}):
+    for wrong in (
+        {"workers": 33},
+        {"workers": 0},
+        {"window": 3},
+        {"values": 0},
+        {"least_timeout_s": 2.0},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             replace(TWO, **wrong)
     with pytest.raises(ValueError, match="rank"):
@@ -232,7 +255,8 @@ def test_a_group_refuses_numbers_that_the_protocol_does_not_have() -> None:
 def test_what_later_results_overtake_is_sent_again_at_once() -> None:
     worker = Worker(Group(2, window=8, values=1), 0)
     first, *others = worker.submit(all_reduce(np.arange(8, dtype=np.int32)), 0.0)
-    # The results of the two packets that follow are no reason: a switch may have been given them in another order.
+    # The results of the two packets that follow are no reason: a switch may have been given them in
+    # another order.
     assert [worker.receive(result(packet, whole(1)), 0.1) for packet in others[:2]] == [[], []]
     assert worker.receive(result(others[2], whole(1)), 0.2) == [first]
     assert [worker.receive(result(packet, whole(1)), 0.3) for packet in others[3:]] == [[]] * 4
@@ -240,7 +264,11 @@ def test_what_later_results_overtake_is_sent_again_at_once() -> None:
         # From the third time on it would be with AGAIN, which is for the timeout.
         following = worker.submit(all_reduce(np.arange(4, dtype=np.int32)), round_s)
         assert [packet.block % 8 for packet in following] == [1, 2, 3]
-        assert [worker.receive(result(packet, whole(1)), round_s) for packet in following] == [[], [], again]
+        assert [worker.receive(result(packet, whole(1)), round_s) for packet in following] == [
+            [],
+            [],
+            again,
+        ]
     assert worker.tally.resent == 2
 
 

@@ -1,4 +1,5 @@
-"""The model of a switch with Tofino's program behind it, executed from its assembly, packet by packet.
+"""The model of a switch with Tofino's program behind it, executed from its assembly, packet by
+packet.
 
 `python -m plugins.aggregation.tests.sequences --on tofino --count 1000` runs so many sequences.
 """
@@ -19,7 +20,15 @@ from echelon_aggregation.wire import Flag
 from echelon_tofino_model.emulator import TofinoSwitch, load_assembly
 from echelon_tofino_model.emulator.tables import MatchTable
 from plugins.aggregation.tests.program_switch import Item, Key, Programs, ProgramSwitch
-from plugins.aggregation.tests.reference_switch import Datagram, Entry, Place, Reason, Sent, Switch, Take
+from plugins.aggregation.tests.reference_switch import (
+    Datagram,
+    Entry,
+    Place,
+    Reason,
+    Sent,
+    Switch,
+    Take,
+)
 from softswitch import Queued
 from softswitch.lookup import KeyElement
 
@@ -41,8 +50,14 @@ class TofinoModel(Switch):
             entry = replace(entry, take=Take.FIRST)
         index = entry.first + ((packet.block + entry.start) & entry.mask)
         there = self.places.get(index)
-        if entry.take == Take.OWN and there is not None and there.tree != packet.tree and not packet.flags & Flag.AGAIN:
-            # Sequences give places to two trees that should be one's alone: whoever comes takes them, with any workers.
+        if (
+            entry.take == Take.OWN
+            and there is not None
+            and there.tree != packet.tree
+            and not packet.flags & Flag.AGAIN
+        ):
+            # Sequences give places to two trees that should be one's alone: whoever comes takes
+            # them, with any workers.
             del self.places[index]
         place = self._own(index, datagram)
         is_switch = packet.workers == behind and behind.bit_count() > 1
@@ -73,7 +88,9 @@ class _LosingSwitch(TofinoSwitch):
 
     lose: int | None = None
 
-    def _ingress(self, port: int, data: bytes, now_ns: int, resubmitted: bytes | None, depth: int) -> list[Queued]:
+    def _ingress(
+        self, port: int, data: bytes, now_ns: int, resubmitted: bytes | None, depth: int
+    ) -> list[Queued]:
         if port in self.recirculation_ports and self.lose is not None:
             self.lose -= 1
             if not self.lose:
@@ -98,7 +115,10 @@ class InAssembly:
             self._put(kind, item)
 
     def _put(self, kind: int, item: Item) -> None:
-        """Insert, modify or delete an item. Entries of tables that the program lacks are left out."""
+        """Insert, modify or delete an item.
+
+        Entries of tables that the program lacks are left out.
+        """
         if isinstance(item, MulticastGroup):
             if kind == p4r.Update.DELETE:
                 del self._switch.multicast_groups[item.number]
@@ -113,7 +133,9 @@ class InAssembly:
             table.delete(key)
             return
         action = next(name for name in table.actions if name.rpartition(".")[2] == call.name)
-        (table.insert if kind == p4r.Update.INSERT else table.modify)(key, action, dict(call.arguments))
+        (table.insert if kind == p4r.Update.INSERT else table.modify)(
+            key, action, dict(call.arguments)
+        )
 
     @property
     def lose(self) -> int | None:

@@ -1,7 +1,8 @@
 """A rank of a job of PyTorch, which `test_torch_backend` starts.
 
-Arguments are the rank, the number of ranks, the address of the store, which rank 0 holds unless it is of the loopback
-interface, the backend, and what to do. The last line of the output is a JSON document.
+Arguments are the rank, the number of ranks, the address of the store, which rank 0 holds unless it
+is of the loopback interface, the backend, and what to do. The last line of the output is a JSON
+document.
 """
 
 from __future__ import annotations
@@ -32,12 +33,22 @@ def operations(rank: int, size: int) -> dict[str, Any]:
     dist.all_reduce(double)
     most = torch.ones(3) * rank
     dist.all_reduce(most, dist.ReduceOp.MAX)
-    sent = torch.arange(7, dtype=torch.int64) * 2**40 if rank == 1 else torch.zeros(7, dtype=torch.int64)
+    sent = (
+        torch.arange(7, dtype=torch.int64) * 2**40
+        if rank == 1
+        else torch.zeros(7, dtype=torch.int64)
+    )
     dist.broadcast(sent, 1)
-    odd = torch.tensor([1, 2, 3], dtype=torch.uint8) if rank == 0 else torch.zeros(3, dtype=torch.uint8)
+    odd = (
+        torch.tensor([1, 2, 3], dtype=torch.uint8)
+        if rank == 0
+        else torch.zeros(3, dtype=torch.uint8)
+    )
     dist.broadcast(odd, 0)
     share = torch.zeros(2, dtype=torch.int32)
-    dist.reduce_scatter(share, [torch.arange(2, dtype=torch.int32) + 10 * part + rank for part in range(size)])
+    dist.reduce_scatter(
+        share, [torch.arange(2, dtype=torch.int32) + 10 * part + rank for part in range(size)]
+    )
     gathered = [torch.zeros(1) for _ in range(size)]
     dist.all_gather(gathered, torch.tensor([float(rank)]))
     halves = dist.new_group([0, 1])
@@ -97,7 +108,13 @@ def training(rank: int, size: int, hook: bool = False, dies: bool = False) -> di
 
 
 def main() -> int:
-    rank, size, store_at, backend, what = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5]
+    rank, size, store_at, backend, what = (
+        int(sys.argv[1]),
+        int(sys.argv[2]),
+        sys.argv[3],
+        sys.argv[4],
+        sys.argv[5],
+    )
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     torch.set_num_threads(1)
     if backend == "cpu:echelon":

@@ -1,7 +1,9 @@
-"""Training with PyTorch on real sockets: workers in network namespaces of their own, behind softswitch or BMv2.
+"""Training with PyTorch on real sockets: workers in network namespaces of their own, behind
+softswitch or BMv2.
 
-`python -m plugins.aggregation.tests.training --target bmv2` (root, PyTorch) prints how the loss and the time of an
-iteration compare with Gloo's over the same links, and what happens when a worker or the switch is killed.
+`python -m plugins.aggregation.tests.training --target bmv2` (root, PyTorch) prints how the loss and
+the time of an iteration compare with Gloo's over the same links, and what happens when a worker or
+the switch is killed.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ from echelon_lab.hosts.backends.base import NamespaceFabric
 WORKERS, WINDOW, PORT, STORE_PORT = 4, 64, 5000, 29500
 PATIENCE_S = 900.0
 IN_THE_MIDDLE = "step 50"
-WAYS = {"echelon": ("cpu:echelon", "training"), "hook": ("gloo", "hook"), "gloo": ("gloo", "training")}
+WAYS = {
+    "echelon": ("cpu:echelon", "training"),
+    "hook": ("gloo", "hook"),
+    "gloo": ("gloo", "training"),
+}
 """Backend, and what a worker does: all collectives through the tree, gradients alone, and none."""
 
 
@@ -85,14 +91,21 @@ class Testbed:
     def install(self) -> None:
         """Give the switch the program, and the entries of the tree in the present session."""
         (name,) = self._fabric.switches
-        own = {key: value for key, value in self.switch.entry.items() if key not in ("address", "target")}
+        own = {
+            key: value
+            for key, value in self.switch.entry.items()
+            if key not in ("address", "target")
+        }
         options: Any = self._target.options.model_validate(own)
         workers = [WorkerPort(host, PORT) for host in self._fabric.hosts]
         grant = Grant(0, 2 * WINDOW - 1, 0, TAKES["share"])
         run = TreeRun(1, self._session, workers, workers[0].host, {}, name, {name: grant})
         tree = TreeAtSwitch(run, name, self._fabric)
         capabilities = self._target.capabilities(options)
-        parts = (fabric_part(name, self._fabric, 0, capabilities), Part("aggregation", tree.entries()))
+        parts = (
+            fabric_part(name, self._fabric, 0, capabilities),
+            Part("aggregation", tree.entries()),
+        )
         make = self._target.session_factory(options)
         device = self._fabric.switches[name].device_id
 
@@ -116,10 +129,17 @@ class Testbed:
         self._session += 1
         self.install()
         members = tuple(
-            Member(wire=self._hosts.host_interface(name), ip=IPv4Address(host.ipv4), mac=host.mac, port=PORT)
+            Member(
+                wire=self._hosts.host_interface(name),
+                ip=IPv4Address(host.ipv4),
+                mac=host.mac,
+                port=PORT,
+            )
             for name, host in self._fabric.hosts.items()
         )
-        of = Membership(workers=members, tree=1, session=self._session, window=WINDOW, silence_s=silence_s)
+        of = Membership(
+            workers=members, tree=1, session=self._session, window=WINDOW, silence_s=silence_s
+        )
         file = self._out / "group.json"
         file.write_text(of.model_dump_json())
         logs = [self._out / f"{name}.log" for name in self._fabric.hosts]
@@ -128,7 +148,13 @@ class Testbed:
             start(
                 [
                     *self._hosts.in_host(name),
-                    *(sys.executable, "-m", "plugins.aggregation.tests.torch_worker", str(rank), str(WORKERS)),
+                    *(
+                        sys.executable,
+                        "-m",
+                        "plugins.aggregation.tests.torch_worker",
+                        str(rank),
+                        str(WORKERS),
+                    ),
                     *(f"{members[0].ip}:{STORE_PORT}", backend, what),
                 ],
                 logs[rank],
@@ -186,15 +212,20 @@ def compare(target: str) -> dict[str, Any]:
 
 
 def largest_difference(found: dict[str, Any], way: str) -> float:
-    """Return the largest difference between the losses of a way and Gloo's, of what `compare` found."""
-    return max(abs(one - other) for one, other in zip(found[way]["losses"], found["gloo"]["losses"], strict=True))
+    """Return the largest difference between the losses of a way and Gloo's, of what `compare`
+    found.
+    """
+    return max(
+        abs(one - other)
+        for one, other in zip(found[way]["losses"], found["gloo"]["losses"], strict=True)
+    )
 
 
 def kill(target: str, whom: str, silence_s: str) -> dict[str, Any]:
     """Return how long it took until all others had ended, how, and what they said last.
 
-    `whom` is the number of a worker, "switch", or "switch for a moment": it is started again at once, and this returns
-    the losses and how long the longest iteration took.
+    `whom` is the number of a worker, "switch", or "switch for a moment": it is started again at
+    once, and this returns the losses and how long the longest iteration took.
     """
     with testbed(target) as bed:
 
@@ -225,7 +256,15 @@ def look(name: str, *arguments: str) -> dict[str, Any]:
     """Return what a function of this module finds, in a sandbox of its own."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "found.json"
-        command = [sys.executable, "-m", "plugins.aggregation.tests.training", "--look", str(file), name, *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "plugins.aggregation.tests.training",
+            "--look",
+            str(file),
+            name,
+            *arguments,
+        ]
         status = sandbox.run_inside(command)
         assert status == 0, f"status {status}"
         found: dict[str, Any] = json.loads(file.read_text())
@@ -233,8 +272,12 @@ def look(name: str, *arguments: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", choices=["softswitch", "bmv2"], action="append", help="may be repeated (both)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--target", choices=["softswitch", "bmv2"], action="append", help="may be repeated (both)"
+    )
     parser.add_argument("--look", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.look:
@@ -245,10 +288,14 @@ def main() -> None:
         sys.exit(reason)
     for target in options.target or ["softswitch", "bmv2"]:
         found = look("compare", target)
-        print(f"\n| {target} | ms an iteration | last loss | largest difference from Gloo's |\n|---|---|---|---|")
+        print(
+            f"\n| {target} | ms an iteration | last loss | largest difference from Gloo's"
+            " |\n|---|---|---|---|"
+        )
         for way, of in found.items():
             print(
-                f"| {way} | {of['ms']:.1f} | {of['losses'][-1]:.6f} | {largest_difference(found, way):.1e} |",
+                f"| {way} | {of['ms']:.1f} | {of['losses'][-1]:.6f} |"
+                f" {largest_difference(found, way):.1e} |",
                 flush=True,
             )
         print(f"\n| {target}: killed at step 50 | the others end after | with |\n|---|---|---|")
@@ -257,9 +304,12 @@ def main() -> None:
             for said in sorted(set(killed["said"])):
                 print(f"| {whom} | {killed['seconds']:.1f} s | {said} |", flush=True)
         again = look("kill", target, "switch for a moment", "60")
-        same = "the same losses" if again["losses"] == found["echelon"]["losses"] else "other losses"
+        same = (
+            "the same losses" if again["losses"] == found["echelon"]["losses"] else "other losses"
+        )
         print(
-            f"\nThe switch started again at once: {same}; the longest iteration took {again['longest_s']:.1f} s.",
+            f"\nThe switch started again at once: {same}; the longest iteration took"
+            f" {again['longest_s']:.1f} s.",
             flush=True,
         )
 

@@ -2,8 +2,9 @@
 
 ``etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/PREFIX[?ca=FILE&certificate=FILE&key=FILE&password_file=FILE]``
 
-The leader holds a key that is bound to a lease; every commit is a transaction that compares this key. etcd keeps every
-revision until it is compacted: run it with ``--auto-compaction-retention=1h`` or similar.
+The leader holds a key that is bound to a lease; every commit is a transaction that compares this
+key. etcd keeps every revision until it is compacted: run it with ``--auto-compaction-retention=1h``
+or similar.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> EtcdStore
     try:
         import aetcd  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
-        raise StoreError(f"{address}: aetcd is not installed (run: pip install 'echelon-p4[etcd]')") from error
+        raise StoreError(
+            f"{address}: aetcd is not installed (run: pip install 'echelon-p4[etcd]')"
+        ) from error
     from echelon_etcd.store import open_etcd
 
     return await open_etcd(address, lease_s=lease_s)

@@ -44,8 +44,12 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Parse `url` and read the files that it names. Raise `StoreError`, which shows neither user nor password."""
-    # Some versions of urlsplit refuse an authority that lists several IPv6 addresses, so it is split off first.
+    """Parse `url` and read the files that it names.
+
+    Raise `StoreError`, which shows neither user nor password.
+    """
+    # Some versions of urlsplit refuse an authority that lists several IPv6 addresses, so it is
+    # split off first.
     scheme, separator, rest = url.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     credentials, _, hosts = authority.rpartition("@")
@@ -82,7 +86,9 @@ def _options(parts: SplitResult, shown: str) -> Mapping[str, str]:
     return options
 
 
-def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[str | None, SecretStr | None]:
+def _login(
+    credentials: str, options: Mapping[str, str], shown: str
+) -> tuple[str | None, SecretStr | None]:
     user, colon, password = credentials.partition(":")
     file = options.get("password_file")
     if file is not None:
@@ -98,10 +104,16 @@ def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[st
 
 
 def _tls(options: Mapping[str, str], shown: str) -> Tls | None:
-    files = {name: _read(options[name], f"{shown}: {name}") for name in ("ca", "certificate", "key") if name in options}
+    files = {
+        name: _read(options[name], f"{shown}: {name}")
+        for name in ("ca", "certificate", "key")
+        if name in options
+    }
     if ("certificate" in files) != ("key" in files):
         missing = "key" if "certificate" in files else "certificate"
-        raise StoreError(f"{shown}: {missing} is missing (a client's certificate and its key go together)")
+        raise StoreError(
+            f"{shown}: {missing} is missing (a client's certificate and its key go together)"
+        )
     for name, content in files.items():
         if b"-----BEGIN " not in content:
             raise StoreError(f"{shown}: {name}: {options[name]} is not a PEM file")
@@ -112,4 +124,6 @@ def _read(file: str, what: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:
-        raise StoreError(f"{what}: {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise StoreError(
+            f"{what}: {file} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None

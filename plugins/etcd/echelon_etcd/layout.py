@@ -10,9 +10,10 @@ Below ``/PREFIX/``::
     pending                    {"id", "chunks", "schema"}: a change that is committed and has yet to reach doc/
     chunk/ID/NUMBER            the text of that change, in parts
 
-A change that fits one transaction of etcd is one. Any other is written as chunks first; the transaction that puts
-``pending`` commits it; then it is carried out piece by piece, and ``pending`` is deleted with the last piece. A reader
-in between sees the change as done; the next leader finishes it.
+A change that fits one transaction of etcd is one. Any other is written as chunks first; the
+transaction that puts ``pending`` commits it; then it is carried out piece by piece, and ``pending``
+is deleted with the last piece. A reader in between sees the change as done; the next leader
+finishes it.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ class Layout:
         for key, body in changes.puts.items():
             start = self.document(key)
             pieces = _pieces(body)
-            operations += (Put(start + _number(number), piece) for number, piece in enumerate(pieces))
+            operations += (
+                Put(start + _number(number), piece) for number, piece in enumerate(pieces)
+            )
             if parts.get(key, 0) > len(pieces):
                 operations.append(Delete(start + _number(len(pieces)), _after(start)))
         return operations
@@ -119,13 +122,15 @@ class Layout:
         """Count the parts of a document."""
         return max(1, -(-len(body) // PART_BYTES))
 
-    def chunked(self, changes: EncodedChanges, id_: str, schema: int) -> tuple[list[Operation], Pending]:
+    def chunked(
+        self, changes: EncodedChanges, id_: str, schema: int
+    ) -> tuple[list[Operation], Pending]:
         """Return the chunks, and what commits them."""
         pieces = _pieces(_text(changes))
         start = self.chunks + f"{id_}/".encode()
-        return [Put(start + _number(number), piece) for number, piece in enumerate(pieces)], Pending(
-            id_, len(pieces), schema
-        )
+        return [
+            Put(start + _number(number), piece) for number, piece in enumerate(pieces)
+        ], Pending(id_, len(pieces), schema)
 
     def done(self, schema: int) -> list[Operation]:
         """Return the operations that end a pending change."""
@@ -136,8 +141,8 @@ class Layout:
         ]
 
     def read(self, entries: Iterable[tuple[bytes, bytes]]) -> Contents:
-        """Read `entries`: all of the prefix, in order of keys. Raise `StoreError` for what no store can have
-        written."""
+        """Read `entries`: all of the prefix, in order of keys. Raise `StoreError` for what no store
+        can have written."""
         single: dict[bytes, bytes] = {}
         chunks: dict[bytes, list[bytes]] = {}
         parts: dict[Key, list[bytes]] = {}
@@ -146,7 +151,9 @@ class Layout:
                 case [_]:
                     single[key] = value
                 case [b"doc", collection, name, _]:
-                    parts.setdefault(cast("Key", (collection.decode(), unquote(name.decode()))), []).append(value)
+                    parts.setdefault(
+                        cast("Key", (collection.decode(), unquote(name.decode()))), []
+                    ).append(value)
                 case [b"chunk", id_, _]:
                     chunks.setdefault(id_, []).append(value)
         try:
@@ -170,12 +177,17 @@ class Layout:
                 pending=changes,
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"keys below {self.start.decode()} in etcd are not those of a store: {error!r}") from error
+            raise StoreError(
+                f"keys below {self.start.decode()} in etcd are not those of a store: {error!r}"
+            ) from error
 
 
 def fits(operations: Sequence[Operation]) -> bool:
     """Return whether the operations fit in one transaction."""
-    return len(operations) <= MAX_OPERATIONS and sum(each.size_bytes for each in operations) <= MAX_BYTES
+    return (
+        len(operations) <= MAX_OPERATIONS
+        and sum(each.size_bytes for each in operations) <= MAX_BYTES
+    )
 
 
 def transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
@@ -183,7 +195,9 @@ def transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
     batch: list[Operation] = []
     size_bytes = 0
     for operation in operations:
-        if batch and (len(batch) == MAX_OPERATIONS or size_bytes + operation.size_bytes > MAX_BYTES):
+        if batch and (
+            len(batch) == MAX_OPERATIONS or size_bytes + operation.size_bytes > MAX_BYTES
+        ):
             yield batch
             batch, size_bytes = [], 0
         batch.append(operation)
@@ -193,9 +207,13 @@ def transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
 
 
 def _text(changes: EncodedChanges) -> bytes:
-    """Return a line of JSON that says what follows, then the documents without anything between them."""
+    """Return a line of JSON that says what follows, then the documents without anything between
+    them.
+    """
     index = {
-        "puts": [(collection, name, len(body)) for (collection, name), body in changes.puts.items()],
+        "puts": [
+            (collection, name, len(body)) for (collection, name), body in changes.puts.items()
+        ],
         "deletes": sorted(changes.deletes),
     }
     return b"\n".join((json.dumps(index).encode(), b"".join(changes.puts.values())))

@@ -12,16 +12,22 @@ from echelon_etcd.rpc import Etcd, LeaseGoneError, pauses
 RENEWALS = 3
 """Renewals within the time to live."""
 SAFE = 0.9
-"""Part of the time to live that the holder relies on: the rest allows for clocks that run at different speeds."""
+"""Part of the time to live that the holder relies on: the rest allows for clocks that run at
+different speeds.
+"""
 
 
 def now_s() -> float:
-    """Return the time of a clock that, unlike the event loop's, advances while the machine sleeps."""
+    """Return the time of a clock that, unlike the event loop's, advances while the machine
+    sleeps.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """A lease that counts from before it was requested, so that it ends here before it ends in etcd."""
+    """A lease that counts from before it was requested, so that it ends here before it ends in
+    etcd.
+    """
 
     def __init__(self, etcd: Etcd, id_: int, ttl_s: int, asked_s: float) -> None:
         self.id = id_
@@ -60,7 +66,9 @@ class Lease:
         """End the lease, and delete the keys bound to it."""
         await self._etcd.revoke(self.id)
 
-    async def _keep(self, ended: Callable[[str], None], problem: Callable[[str | None], None]) -> None:
+    async def _keep(
+        self, ended: Callable[[str], None], problem: Callable[[str | None], None]
+    ) -> None:
         reason = "etcd did not answer within the lease"
         try:
             while True:

@@ -1,7 +1,7 @@
 """Calls to a cluster of etcd: one attempt each, at one of its members, with a deadline.
 
-A member that fails or does not answer in time is left for the next one. The messages are those of aetcd, the channels
-are ours: aetcd's own client knows one member and no TLS.
+A member that fails or does not answer in time is left for the next one. The messages are those of
+aetcd, the channels are ours: aetcd's own client knows one member and no TLS.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Page:
 
 @dataclass(slots=True)
 class _Member:
-    """A channel to one member. Closing it would cancel the tasks that wait for an answer on it, so the last one closes
-    it."""
+    """A channel to one member. Closing it would cancel the tasks that wait for an answer on it, so
+    the last one closes it."""
 
     channel: grpc.aio.Channel
     auth: Any
@@ -89,8 +89,8 @@ class _Member:
 
 
 class Etcd:
-    """The calls to etcd. Every call raises `StoreUnavailableError` if another attempt may succeed, else
-    `StoreError`."""
+    """The calls to etcd. Every call raises `StoreUnavailableError` if another attempt may succeed,
+    else `StoreError`."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -99,22 +99,36 @@ class Etcd:
         self._token: str | None = None
 
     async def transact(
-        self, compared: Sequence[Equal], operations: Sequence[Operation], timeout_s: float = ATTEMPT_S
+        self,
+        compared: Sequence[Equal],
+        operations: Sequence[Operation],
+        timeout_s: float = ATTEMPT_S,
     ) -> Outcome:
-        """Do all `operations` if all of `compared` holds. `StoreUnavailableError`: it may be done, now or later."""
+        """Do all `operations` if all of `compared` holds.
+
+        `StoreUnavailableError`: it may be done, now or later.
+        """
         request = messages.TxnRequest(
             compare=[_comparison(equal) for equal in compared],
             success=[_operation(operation) for operation in operations],
-            failure=[messages.RequestOp(request_range=messages.RangeRequest(key=equal.key)) for equal in compared],
+            failure=[
+                messages.RequestOp(request_range=messages.RangeRequest(key=equal.key))
+                for equal in compared
+            ],
         )
         answer = await self._unary(lambda member: member.kv.Txn, request, timeout_s)
         if answer.succeeded:
             return Outcome(True, {})
-        return Outcome(False, {each.key: each.value for part in answer.responses for each in part.response_range.kvs})
+        return Outcome(
+            False,
+            {each.key: each.value for part in answer.responses for each in part.response_range.kvs},
+        )
 
-    async def page(self, start: bytes, end: bytes, limit: int, revision: int = 0, timeout_s: float = ATTEMPT_S) -> Page:
-        """Return up to `limit` keys from `start` to before `end`, as they were at `revision` (0: now). Raise
-        `CompactedError`."""
+    async def page(
+        self, start: bytes, end: bytes, limit: int, revision: int = 0, timeout_s: float = ATTEMPT_S
+    ) -> Page:
+        """Return up to `limit` keys from `start` to before `end`, as they were at `revision` (0:
+        now). Raise `CompactedError`."""
         request = messages.RangeRequest(key=start, range_end=end, limit=limit, revision=revision)
         answer = await self._unary(lambda member: member.kv.Range, request, timeout_s)
         entries = [(each.key, each.value) for each in answer.kvs]
@@ -126,7 +140,10 @@ class Etcd:
         return (page.entries[0][1] if page.entries else None), page.revision
 
     async def grant(self, ttl_s: int) -> tuple[int, int]:
-        """Grant a new lease. Return its id and its time to live in seconds, which etcd may have raised."""
+        """Grant a new lease.
+
+        Return its id and its time to live in seconds, which etcd may have raised.
+        """
         request = messages.LeaseGrantRequest(TTL=ttl_s)
         answer = await self._unary(lambda member: member.lease.LeaseGrant, request, ATTEMPT_S)
         return answer.ID, answer.TTL
@@ -136,7 +153,9 @@ class Etcd:
         request = messages.LeaseKeepAliveRequest(ID=lease)
         async with self._attempt() as (member, metadata):
             ttl_s = 0
-            async for answer in member.lease.LeaseKeepAlive(iter([request]), timeout=timeout_s, metadata=metadata):
+            async for answer in member.lease.LeaseKeepAlive(
+                iter([request]), timeout=timeout_s, metadata=metadata
+            ):
                 ttl_s = answer.TTL
         if ttl_s <= 0:
             raise LeaseGoneError(f"{self._address}: the lease has expired")
@@ -148,7 +167,9 @@ class Etcd:
             await self._unary(lambda member: member.lease.LeaseRevoke, request, timeout_s)
 
     async def wait_deleted(self, key: bytes, after: int, timeout_s: float) -> None:
-        """Return when `key` has been deleted after the revision `after`, and in any case after `timeout_s`."""
+        """Return when `key` has been deleted after the revision `after`, and in any case after
+        `timeout_s`.
+        """
         request = messages.WatchRequest(
             create_request=messages.WatchCreateRequest(
                 key=key, start_revision=after + 1, filters=[messages.WatchCreateRequest.NOPUT]
@@ -161,14 +182,18 @@ class Etcd:
                 while True:
                     answer = await call.read()
                     if answer is grpc.aio.EOF or answer.canceled:
-                        raise StoreUnavailableError(f"{self._address}: refuses to let {key.decode()} be watched")
+                        raise StoreUnavailableError(
+                            f"{self._address}: refuses to let {key.decode()} be watched"
+                        )
                     if answer.events:
                         return
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise
             except asyncio.InvalidStateError:
-                raise StoreUnavailableError(f"{self._address}: ended a watch before it began") from None
+                raise StoreUnavailableError(
+                    f"{self._address}: ended a watch before it began"
+                ) from None
             finally:
                 call.cancel()
 
@@ -203,7 +228,9 @@ class Etcd:
             if task is None or task.cancelling():
                 raise
             failed = True
-            raise StoreUnavailableError(f"{self._address}: cancelled a call (check whether it is stopping)") from None
+            raise StoreUnavailableError(
+                f"{self._address}: cancelled a call (check whether it is stopping)"
+            ) from None
         finally:
             member.waiting -= 1
             if failed and member is self._member:
@@ -246,8 +273,12 @@ class Etcd:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return StoreUnavailableError(f"{where}: does not answer")
         if code is grpc.StatusCode.UNAVAILABLE:
-            check = "whether it wants TLS" if self._address.tls is None else "ca, certificate and key"
-            return StoreUnavailableError(f"{where}: cannot be reached: {details} (check its address, and {check})")
+            check = (
+                "whether it wants TLS" if self._address.tls is None else "ca, certificate and key"
+            )
+            return StoreUnavailableError(
+                f"{where}: cannot be reached: {details} (check its address, and {check})"
+            )
         if code is grpc.StatusCode.UNAUTHENTICATED or "revision in header is old" in details:
             return StoreUnavailableError(f"{where}: the login has expired: {details}")
         if code in _PASSING:
@@ -258,12 +289,16 @@ class Etcd:
             return LeaseGoneError(f"{where}: {details}")
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "space" in details:
             return StoreError(
-                f"{where}: is full: {details} (compact and defragment it, then: etcdctl alarm disarm;"
-                " run it with --auto-compaction-retention)"
+                f"{where}: is full: {details} (compact and defragment it, then: etcdctl alarm"
+                " disarm; run it with --auto-compaction-retention)"
             )
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             return StoreUnavailableError(f"{where}: is overloaded: {details}")
-        if code is grpc.StatusCode.PERMISSION_DENIED or "authentication" in details or "user name" in details:
+        if (
+            code is grpc.StatusCode.PERMISSION_DENIED
+            or "authentication" in details
+            or "user name" in details
+        ):
             return StoreError(
                 f"{where}: refuses the login: {details} (user and password in the URL;"
                 f" the user needs read and write on /{self._address.prefix}/)"
@@ -272,8 +307,8 @@ class Etcd:
 
 
 async def until_answered(call: Callable[[], Awaitable[Result]], deadline_s: float) -> Result:
-    """Return the result of `call`, repeated if need be within `deadline_s`; afterwards raise what the last one
-    raised."""
+    """Return the result of `call`, repeated if need be within `deadline_s`; afterwards raise what
+    the last one raised."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
     for pause_s in pauses():
@@ -295,16 +330,26 @@ def pauses() -> Iterator[float]:
 def _comparison(equal: Equal) -> Any:
     if equal.value is None:
         return messages.Compare(
-            result=messages.Compare.EQUAL, target=messages.Compare.CREATE, key=equal.key, create_revision=0
+            result=messages.Compare.EQUAL,
+            target=messages.Compare.CREATE,
+            key=equal.key,
+            create_revision=0,
         )
     return messages.Compare(
-        result=messages.Compare.EQUAL, target=messages.Compare.VALUE, key=equal.key, value=equal.value
+        result=messages.Compare.EQUAL,
+        target=messages.Compare.VALUE,
+        key=equal.key,
+        value=equal.value,
     )
 
 
 def _operation(operation: Operation) -> Any:
     match operation:
         case Put(key, value, lease):
-            return messages.RequestOp(request_put=messages.PutRequest(key=key, value=value, lease=lease))
+            return messages.RequestOp(
+                request_put=messages.PutRequest(key=key, value=value, lease=lease)
+            )
         case Delete(start, end):
-            return messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=start, range_end=end))
+            return messages.RequestOp(
+                request_delete_range=messages.DeleteRangeRequest(key=start, range_end=end)
+            )

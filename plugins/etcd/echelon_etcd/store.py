@@ -37,7 +37,9 @@ ANSWER_S = 5.0
 LIMITS = GroupLimits(count=50, size_bytes=512 << 10)
 """Bytes within one transaction of etcd, with room for keys and parts."""
 PAGE = 128
-"""Number of keys in the first answer of a load; later answers hold more as long as they are below `PAGE_BYTES`."""
+"""Number of keys in the first answer of a load; later answers hold more as long as they are below
+`PAGE_BYTES`.
+"""
 PAGE_BYTES = 1 << 20
 
 
@@ -174,7 +176,9 @@ class EtcdStore:
         leader = _leader_value(candidate, term, lease)
         compared = [Equal(layout.leader, None), Equal(layout.term, found)]
         operations = [Put(layout.leader, leader, lease.id), Put(layout.term, str(term).encode())]
-        outcome = await until_answered(lambda: self._etcd.transact(compared, operations), self._ttl_s)
+        outcome = await until_answered(
+            lambda: self._etcd.transact(compared, operations), self._ttl_s
+        )
         # An earlier attempt can have succeeded without an answer.
         if not outcome.succeeded and outcome.found.get(layout.leader) != leader:
             return None
@@ -301,10 +305,12 @@ class EtcdStore:
             held.parts[key] = self._layout.count(body)
 
     async def _transact(self, held: _Held, operations: Sequence[Operation]) -> None:
-        """Carry out a transaction under `held.lock`, trying until etcd has answered or leadership is lost.
+        """Carry out a transaction under `held.lock`, trying until etcd has answered or leadership
+        is lost.
 
-        An attempt without an answer can still take effect, even after the next one: so each transaction names itself in
-        the key `commit` and compares it with the one before. It takes effect once, and never after a later one.
+        An attempt without an answer can still take effect, even after the next one: so each
+        transaction names itself in the key `commit` and compares it with the one before. It takes
+        effect once, and never after a later one.
         """
         layout = self._layout
         name = f"{held.lease.id:x}-{held.transactions}".encode()
@@ -316,7 +322,9 @@ class EtcdStore:
                 self._lose(held, "etcd did not answer within the lease")
                 raise self._outcome(held, unanswered)
             try:
-                outcome = await self._etcd.transact(compared, everything, min(ATTEMPT_S, held.lease.left_s))
+                outcome = await self._etcd.transact(
+                    compared, everything, min(ATTEMPT_S, held.lease.left_s)
+                )
             except StoreUnavailableError as error:
                 unanswered = error
                 self._problem = error.reason
@@ -350,7 +358,9 @@ class EtcdStore:
     async def _is_last(self, held: _Held, name: bytes) -> bool:
         """Return whether that was the last transaction that took effect."""
         try:
-            found, _ = await until_answered(lambda: self._etcd.get(self._layout.commit), held.lease.left_s)
+            found, _ = await until_answered(
+                lambda: self._etcd.get(self._layout.commit), held.lease.left_s
+            )
         except StoreUnavailableError as error:
             self._lose(held, error.reason)
             raise self._outcome(held, error) from error
@@ -358,7 +368,9 @@ class EtcdStore:
 
     def _outcome(self, held: _Held, unanswered: StoreUnavailableError | None) -> StoreError:
         if unanswered is None:
-            return NotLeaderError(f"{self.url}: this controller no longer leads: {held.leadership.reason}")
+            return NotLeaderError(
+                f"{self.url}: this controller no longer leads: {held.leadership.reason}"
+            )
         return StoreUnavailableError(f"{unanswered.reason} (the change may be kept or not)")
 
     async def _not_leader(self) -> NotLeaderError:
@@ -366,7 +378,9 @@ class EtcdStore:
         if not self._closed:
             with contextlib.suppress(StoreError):
                 leader = _candidate((await self._etcd.get(self._layout.leader))[0])
-        return NotLeaderError(f"{self.url}: this controller does not lead", leader.url if leader else None)
+        return NotLeaderError(
+            f"{self.url}: this controller does not lead", leader.url if leader else None
+        )
 
     # Reading
 
@@ -378,7 +392,8 @@ class EtcdStore:
                 try:
                     return self._layout.read(await self._entries())
                 except CompactedError:
-                    # The revision was compacted while it was being read; what has been read is useless.
+                    # The revision was compacted while it was being read; what has been read is
+                    # useless.
                     continue
 
         return await until_answered(whole, ANSWER_S)
@@ -410,7 +425,9 @@ class EtcdStore:
 
 def _leader_value(candidate: Candidate, term: int, lease: Lease) -> bytes:
     """Return a value that no two leaderships share."""
-    return json.dumps({"id": candidate.id, "url": candidate.url, "term": term, "lease": f"{lease.id:x}"}).encode()
+    return json.dumps(
+        {"id": candidate.id, "url": candidate.url, "term": term, "lease": f"{lease.id:x}"}
+    ).encode()
 
 
 def _candidate(leader: bytes | None) -> Candidate | None:
@@ -420,4 +437,6 @@ def _candidate(leader: bytes | None) -> Candidate | None:
         value = json.loads(leader)
         return Candidate(str(value["id"]), str(value["url"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"the leader's key in etcd was not written by a store: {leader[:80]!r}") from error
+        raise StoreError(
+            f"the leader's key in etcd was not written by a store: {leader[:80]!r}"
+        ) from error

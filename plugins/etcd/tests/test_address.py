@@ -20,8 +20,14 @@ PEM = b"-----BEGIN CERTIFICATE-----\n"
         ("etcd://h/", Address(("h:2379",), "echelon")),
         ("etcd://etcd/lab", Address(("etcd:2379",), "lab")),
         ("etcd://h:1/lab", Address(("h:1",), "lab")),
-        ("etcd://a,b:2,[::1],[fe80::2]:3/lab/one/", Address(("a:2379", "b:2", "[::1]:2379", "[fe80::2]:3"), "lab/one")),
-        ("etcd://u:p%40ss@h/a%20b", Address(("h:2379",), "a b", user="u", password=SecretStr("p@ss"))),
+        (
+            "etcd://a,b:2,[::1],[fe80::2]:3/lab/one/",
+            Address(("a:2379", "b:2", "[::1]:2379", "[fe80::2]:3"), "lab/one"),
+        ),
+        (
+            "etcd://u:p%40ss@h/a%20b",
+            Address(("h:2379",), "a b", user="u", password=SecretStr("p@ss")),
+        ),
         ("etcd://u:a@b@h/x", Address(("h:2379",), "x", user="u", password=SecretStr("a@b"))),
     ],
 )
@@ -51,7 +57,10 @@ def test_files(tmp_path: Path) -> None:
         ("etcd://u:secret@a:port/x", "port"),
         ("etcd://u:secret@a:70000/x", "Port out of range"),
         ("etcd://u:secret@[::1/x", "Invalid IPv6"),
-        ("etcd://u:secret@h/x?timeout=3", "unknown option 'timeout' (known: ca, certificate, key, password_file)"),
+        (
+            "etcd://u:secret@h/x?timeout=3",
+            "unknown option 'timeout' (known: ca, certificate, key, password_file)",
+        ),
         ("etcd://u:secret@h/x?ca=", "option ca does not name a file"),
         ("etcd://u:secret@h/x?ca=/nowhere", "ca: /nowhere cannot be read: No such file"),
         ("etcd://u:secret@h/x?password_file=/dev/null", "a password and a password_file"),

@@ -1,4 +1,6 @@
-"""Faults between a store and etcd: silence, lost and late messages, restarts, a full disk, foreign keys."""
+"""Faults between a store and etcd: silence, lost and late messages, restarts, a full disk, foreign
+keys.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_a_leader_that_is_cut_off_steps_down_before_its_lease_ends(etcd: EtcdPro
     run(body())
 
 
-def test_etcd_itself_refuses_a_leader_that_does_not_know_that_it_was_replaced(etcd: EtcdProcess) -> None:
+def test_etcd_itself_refuses_a_leader_that_does_not_know_that_it_was_replaced(
+    etcd: EtcdProcess,
+) -> None:
     async def body() -> None:
         layout = Layout("replaced")
         direct = Etcd(parse(f"{etcd.url}/replaced"))
@@ -163,7 +167,9 @@ def test_a_big_change_that_stops_halfway_is_whole_or_was_never_there(
     etcd: EtcdProcess, stops_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next leader finishes what was committed, and the one that stopped knows which it was."""
-    big = Changes({X: {"text": "x" * 2_000_000}, **{("numbers", str(n)): {"n": n} for n in range(250)}})
+    big = Changes(
+        {X: {"text": "x" * 2_000_000}, **{("numbers", str(n)): {"n": n} for n in range(250)}}
+    )
 
     async def body() -> None:
         url = f"{etcd.url}/halfway{stops_after}"
@@ -206,15 +212,25 @@ def test_a_big_change_that_stops_halfway_is_whole_or_was_never_there(
             await new.campaign(B)
             assert (await jobs(new), len((await new.load())["numbers"])) == expected
             await new.commit(one(2))
-            assert (await jobs(new), len((await new.load())["numbers"])) == ({"x": {"n": 2}}, expected[1])
+            assert (await jobs(new), len((await new.load())["numbers"])) == (
+                {"x": {"n": 2}},
+                expected[1],
+            )
 
     run(body())
 
 
-PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
+PASSING = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+}
 
 
-@pytest.mark.parametrize("code", [*sorted(PASSING, key=str), grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.DATA_LOSS])
+@pytest.mark.parametrize(
+    "code", [*sorted(PASSING, key=str), grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.DATA_LOSS]
+)
 def test_every_status_is_a_store_error_and_never_a_cancellation(code: grpc.StatusCode) -> None:
     async def body() -> None:
         class Refusing(messages.KV):  # type: ignore[misc]
@@ -269,7 +285,9 @@ def test_etcd_stops_answering_and_comes_back(tmp_path: Path) -> None:
                 assert store.problem is not None
                 with pytest.raises(NotLeaderError):
                     await store.commit(one(3))
-                with pytest.raises(StoreUnavailableError, match=r"does not answer|cannot be reached"):
+                with pytest.raises(
+                    StoreUnavailableError, match=r"does not answer|cannot be reached"
+                ):
                     await asyncio.wait_for(store.load(), 15)
                 again = asyncio.create_task(store.campaign(A))
                 done, _ = await asyncio.wait([again], timeout=3)
@@ -333,7 +351,15 @@ def test_a_cluster_loses_a_member(tmp_path: Path) -> None:
     members = [
         subprocess.Popen(
             [
-                *("etcd", "--name", f"m{n}", "--data-dir", str(tmp_path / f"m{n}"), "--initial-cluster", cluster),
+                *(
+                    "etcd",
+                    "--name",
+                    f"m{n}",
+                    "--data-dir",
+                    str(tmp_path / f"m{n}"),
+                    "--initial-cluster",
+                    cluster,
+                ),
                 *(
                     "--listen-client-urls",
                     f"http://{endpoints[n]}",
@@ -392,7 +418,9 @@ def test_a_full_etcd_says_so(tmp_path: Path) -> None:
                     await store.commit(Changes({("jobs", n): {"text": "x" * 500_000}}))
                     acknowledged.add(n)
 
-            with pytest.raises(StoreError, match=r"is full: .*--auto-compaction-retention") as raised:
+            with pytest.raises(
+                StoreError, match=r"is full: .*--auto-compaction-retention"
+            ) as raised:
                 await fill()
             assert store.problem == raised.value.reason
             assert not leadership.lost.is_set()
@@ -408,7 +436,9 @@ def test_a_full_etcd_says_so(tmp_path: Path) -> None:
 def test_an_error_does_not_say_whether_a_transaction_was_carried_out(
     etcd: EtcdProcess, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full etcd now and then reports an error for a transaction that it carried out, so the store looks."""
+    """A full etcd now and then reports an error for a transaction that it carried out, so the store
+    looks.
+    """
 
     async def body() -> None:
         async with await open_store(f"{etcd.url}/error{done}", lease_s=20) as store:
@@ -448,7 +478,9 @@ def test_what_was_compacted_cannot_be_read(etcd: EtcdProcess) -> None:
             await direct.transact([], [Put(b"/compacted/x", b"%d" % n)])
         page = await direct.page(b"/compacted/", b"/compacted0", 10)
         async with grpc.aio.insecure_channel(etcd.endpoint) as channel:
-            await messages.KVStub(channel).Compact(messages.CompactionRequest(revision=page.revision))
+            await messages.KVStub(channel).Compact(
+                messages.CompactionRequest(revision=page.revision)
+            )
         assert (await direct.page(b"/compacted/", b"/compacted0", 10, page.revision)).entries == [
             (b"/compacted/x", b"2")
         ]

@@ -10,7 +10,14 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 from aetcd import rpc as messages  # type: ignore[import-untyped]
 
-from echelon.controller.service.store import Candidate, Changes, Key, StoreError, StoreUnavailableError, open_store
+from echelon.controller.service.store import (
+    Candidate,
+    Changes,
+    Key,
+    StoreError,
+    StoreUnavailableError,
+    open_store,
+)
 from tests.coroutines import run
 from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process
 from tests.needs import needs
@@ -26,13 +33,18 @@ async def protect(endpoint: str) -> None:
     """Protect etcd with root, and with a user `ctl` who may read and write below /lab/."""
     async with grpc.aio.insecure_channel(endpoint) as channel:
         auth = messages.AuthStub(channel)
-        permission = messages.Permission(permType=messages.Permission.READWRITE, key=b"/lab/", range_end=b"/lab0")
+        permission = messages.Permission(
+            permType=messages.Permission.READWRITE, key=b"/lab/", range_end=b"/lab0"
+        )
         requests: Sequence[tuple[str, object]] = [
             ("UserAdd", messages.AuthUserAddRequest(name="root", password="pw")),
             ("UserGrantRole", messages.AuthUserGrantRoleRequest(user="root", role="root")),
             ("UserAdd", messages.AuthUserAddRequest(name="ctl", password="s:ec@ret/")),
             ("RoleAdd", messages.AuthRoleAddRequest(name="lab")),
-            ("RoleGrantPermission", messages.AuthRoleGrantPermissionRequest(name="lab", perm=permission)),
+            (
+                "RoleGrantPermission",
+                messages.AuthRoleGrantPermissionRequest(name="lab", perm=permission),
+            ),
             ("UserGrantRole", messages.AuthUserGrantRoleRequest(user="ctl", role="lab")),
             ("AuthEnable", messages.AuthEnableRequest()),
         ]
@@ -104,12 +116,21 @@ def certify(home: Path, name: str) -> None:
     )
     openssl(
         *("req", "-x509", *new, "-subj", "/CN=one", "-addext", "subjectAltName=IP:127.0.0.1"),
-        *("-addext", "basicConstraints=CA:FALSE", "-CA", home / f"{name}-ca.pem", "-CAkey", home / f"{name}-ca.key"),
+        *(
+            "-addext",
+            "basicConstraints=CA:FALSE",
+            "-CA",
+            home / f"{name}-ca.pem",
+            "-CAkey",
+            home / f"{name}-ca.key",
+        ),
         *("-keyout", home / f"{name}.key", "-out", home / f"{name}.pem"),
     )
 
 
-def test_tls_with_certificates_on_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_with_certificates_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("echelon_etcd.store.ANSWER_S", 1.0)
     for name in ("ours", "theirs"):
         certify(tmp_path, name)
@@ -119,7 +140,11 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path, monkeypatch: pytest
     ]
 
     def query(ca: str, certificate: str) -> str:
-        own = f"&certificate={tmp_path}/{certificate}.pem&key={tmp_path}/{certificate}.key" if certificate else ""
+        own = (
+            f"&certificate={tmp_path}/{certificate}.pem&key={tmp_path}/{certificate}.key"
+            if certificate
+            else ""
+        )
         return f"?ca={tmp_path}/{ca}-ca.pem{own}"
 
     async def body(etcd: EtcdProcess) -> None:
@@ -133,7 +158,9 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path, monkeypatch: pytest
             f"{etcd.url}/lab{query('ours', '')}",
             f"{etcd.url}/lab{query('ours', 'theirs')}",
         ):
-            with pytest.raises(StoreUnavailableError, match=r"cannot be reached: .*ca, certificate and key"):
+            with pytest.raises(
+                StoreUnavailableError, match=r"cannot be reached: .*ca, certificate and key"
+            ):
                 await open_store(url)
 
     with etcd_process(tmp_path / "etcd", *options, scheme="https") as process:

@@ -34,7 +34,9 @@ class Keys(dict[bytes, bytes]):
         for operation in operations:
             match operation:
                 case Put(key, value):
-                    assert not any(start <= key < end for start, end in ranges), "etcd: duplicate key given"
+                    assert not any(start <= key < end for start, end in ranges), (
+                        "etcd: duplicate key given"
+                    )
                     touched.append(key)
                     self[key] = value
                 case Delete(start, end):
@@ -43,7 +45,9 @@ class Keys(dict[bytes, bytes]):
         assert len(touched) == len(set(touched)), "etcd: duplicate key given"
 
     def read(self) -> Contents:
-        return LAYOUT.read(sorted((key, value) for key, value in self.items() if LAYOUT.start <= key < LAYOUT.end))
+        return LAYOUT.read(
+            sorted((key, value) for key, value in self.items() if LAYOUT.start <= key < LAYOUT.end)
+        )
 
 
 def expected(before: Mapping[Key, bytes], made: EncodedChanges) -> dict[Key, bytes]:
@@ -52,7 +56,9 @@ def expected(before: Mapping[Key, bytes], made: EncodedChanges) -> dict[Key, byt
 
 @pytest.fixture(autouse=True, scope="module")
 def small_parts() -> object:
-    """Shrink the limits, so that short documents have several parts, and short changes several transactions."""
+    """Shrink the limits, so that short documents have several parts, and short changes several
+    transactions.
+    """
     patch = pytest.MonkeyPatch()
     patch.setattr(layout_module, "PART_BYTES", 16)
     patch.setattr(layout_module, "MAX_OPERATIONS", 3)
@@ -123,7 +129,8 @@ def test_transactions_are_within_the_limits_and_in_order(made: EncodedChanges) -
 
 
 def test_a_transaction_and_its_fence_are_within_etcds_limits() -> None:
-    # etcd: --max-txn-ops=128, --max-request-bytes=1572864; the fence is one more write and two comparisons.
+    # etcd: --max-txn-ops=128, --max-request-bytes=1572864; the fence is one more write and two
+    # comparisons.
     assert MAX_OPERATIONS + 1 <= 128
     assert PART_BYTES <= MAX_BYTES
     # With what protobuf puts around a key and a value.

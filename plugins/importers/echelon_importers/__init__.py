@@ -1,9 +1,10 @@
 """Workloads that other tools have written, read into free job graphs.
 
-A format is one module or package. It has a class derived from `echelon_importers.importer.Importer`, registered in the
-entry-point group `echelon.importers`. Importers parse bytes; they open no files. What they return is a `Workload`,
-which `echelon_importers.job_file` writes as a job file of parallelism `graph`. Attributes are imported when they are
-first used, so that `echelon --help` stays quick.
+A format is one module or package. It has a class derived from
+`echelon_importers.importer.Importer`, registered in the entry-point group `echelon.importers`.
+Importers parse bytes; they open no files. What they return is a `Workload`, which
+`echelon_importers.job_file` writes as a job file of parallelism `graph`. Attributes are imported
+when they are first used, so that `echelon --help` stays quick.
 """
 
 from __future__ import annotations

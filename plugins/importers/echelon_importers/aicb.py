@@ -1,4 +1,5 @@
-"""Communication lists of AICB (aliyun/aicb), in CSV, and the text workloads that AICB writes for SimAI.
+"""Communication lists of AICB (aliyun/aicb), in CSV, and the text workloads that AICB writes for
+SimAI.
 
 ```
 [rank0 ~ rank127]
@@ -7,17 +8,18 @@ CommType.all_reduce,CommGroup.tp_group,8,20971520,forward.MegatronRowLinear,None
 CommType.epoch_end,None,None,0,,None,None,,None,None,None,1
 ```
 
-All ranks of a section do what its rows say, one after the other; with pipeline parallelism there is a section for each
-stage. The first epoch sets the job up. Each later one is an iteration.
+All ranks of a section do what its rows say, one after the other; with pipeline parallelism there is
+a section for each stage. The first epoch sets the job up. Each later one is an iteration.
 
-Ranks are numbered as Megatron-LM does it: those of a tensor-parallel group follow each other, then come the groups of
-experts, the data-parallel replicas and the stages of the pipeline. The bytes of a row are those that
-`workload_applyer.py` passes on: all of an all-gather's output and all of a reduce-scatter's input. Most lists have no
-rows of computing; `computing` is then what each rank computes, in equal parts after its rows. A row of computing
-without a measured time has the shapes of two matrices, which a `gpu` multiplies as fast as was measured.
+Ranks are numbered as Megatron-LM does it: those of a tensor-parallel group follow each other, then
+come the groups of experts, the data-parallel replicas and the stages of the pipeline. The bytes of
+a row are those that `workload_applyer.py` passes on: all of an all-gather's output and all of a
+reduce-scatter's input. Most lists have no rows of computing; `computing` is then what each rank
+computes, in equal parts after its rows. A row of computing without a measured time has the shapes
+of two matrices, which a `gpu` multiplies as fast as was measured.
 
-With hosts for fewer ranks than the list has, fewer data-parallel replicas are imported, with the bytes that the list
-says.
+With hosts for fewer ranks than the list has, fewer data-parallel replicas are imported, with the
+bytes that the list says.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "all": ("pp", "dp", "ep", "tp"),
     "all_nodes": ("pp", "dp", "ep", "tp"),
 }
-"""Groups of a list, and the axes along which their ranks lie. Only the ends of a pipeline share an embedding."""
+"""Groups of a list, and the axes along which their ranks lie.
+
+Only the ends of a pipeline share an embedding.
+"""
 _NEIGHBOURS = {"send_next": 1, "recv_next": 1, "send_prev": -1, "recv_prev": -1}
 _COLUMNS = ("comm_type", "comm_group", "msg_size", "stage")
 
@@ -72,7 +77,10 @@ _Size = Annotated[int, Field(ge=1, le=10**6)]
 
 
 class AicbOptions(astra_sim.AstraSimOptions):
-    """The values that a list lacks, and the part of it to take. `layers` and `model` are for text workloads."""
+    """The values that a list lacks, and the part of it to take.
+
+    `layers` and `model` are for text workloads.
+    """
 
     iterations: Span | None = None
     """The iterations to take from a list, counted from 1. None: the first."""
@@ -112,7 +120,11 @@ class Aicb(Importer[AicbOptions]):
         stages = len(sections)
         in_stage = {len(section.ranks) for section in sections if section.ranks}
         if len(in_stage) > 1:
-            raise DocumentError(source.name, "", "has stages with different numbers of ranks (which is not supported)")
+            raise DocumentError(
+                source.name,
+                "",
+                "has stages with different numbers of ranks (which is not supported)",
+            )
         tp = options.tp or said.get("tp_group")
         dp = options.dp or said.get("dp_group")
         ep = options.ep or said.get("ep_group")
@@ -134,14 +146,18 @@ class Aicb(Importer[AicbOptions]):
         shape = f"{stages} (pp) x {ep} (ep) x {tp} (tp)"
         if ranks < 2 or ranks % (stages * ep * tp):
             raise DocumentError(
-                source.name, "", f"{ranks} ranks are not a multiple of {shape} (change --hosts)", code="wrong-length"
+                source.name,
+                "",
+                f"{ranks} ranks are not a multiple of {shape} (change --hosts)",
+                code="wrong-length",
             )
         found = ranks // stages // tp
         if options.ranks is None and dp is not None and dp != found:
             raise DocumentError(
                 source.name,
                 "",
-                f"{ranks} ranks are not {shape} x {dp // ep} (dp) (correct the sizes of the groups)",
+                f"{ranks} ranks are not {shape} x {dp // ep} (dp) (correct the sizes of the"
+                " groups)",
                 code="wrong-length",
             )
         return Mesh(range(ranks), {"pp": stages, "dp": found // ep, "ep": ep, "tp": tp})
@@ -199,13 +215,17 @@ def _sections(source: Source) -> Iterator[_Section]:
                     yield section
                 section, ranks = _Section(ranks, []), ()
             elif section is None or not columns:
-                raise source.fault(line, "is not the names of columns", "begin with comm_type,comm_group,...")
+                raise source.fault(
+                    line, "is not the names of columns", "begin with comm_type,comm_group,..."
+                )
             else:
                 section.rows.append(_row(source, line, columns, words))
     except csv.Error as error:
         raise source.fault(reader.line_num, f"is not CSV: {error}", "correct it") from None
     if section is None or not section.rows or not columns:
-        raise DocumentError(source.name, "", "has no rows (check the format)", code="empty-document")
+        raise DocumentError(
+            source.name, "", "has no rows (check the format)", code="empty-document"
+        )
     yield section
 
 
@@ -231,7 +251,9 @@ def _checked_columns(source: Source, line: int, words: Sequence[str]) -> Sequenc
 
 def _row(source: Source, line: int, columns: Sequence[str], words: Sequence[str]) -> _Row:
     if len(words) != len(columns):
-        raise source.fault(line, f"has {len(words)} values for {len(columns)} columns", "correct or remove it")
+        raise source.fault(
+            line, f"has {len(words)} values for {len(columns)} columns", "correct or remove it"
+        )
     said = dict(zip(columns, words, strict=True))
     kind = said["comm_type"].removeprefix("CommType.")
     if kind not in _KINDS and kind not in _OTHERS:
@@ -239,13 +261,19 @@ def _row(source: Source, line: int, columns: Sequence[str], words: Sequence[str]
         raise source.fault(line, f"{shown(said['comm_type'])} is not a kind of communication", hint)
     group = said["comm_group"].removeprefix("CommGroup.")
     if group not in _GROUPS and kind not in ("epoch_end", "computation"):
-        raise source.fault(line, f"{shown(said['comm_group'])} is not a group", suggestion(group, _GROUPS))
+        raise source.fault(
+            line, f"{shown(said['comm_group'])} is not a group", suggestion(group, _GROUPS)
+        )
     size = said.get("comm_group_size", "None")
     additional = said.get("additional", "")
     if kind in ("isend", "irecv") and not additional.startswith(f"{kind[1:5]}_"):
-        raise source.fault(line, f"does not say to which stage ({shown(additional)})", f"write {kind[1:]}_next")
+        raise source.fault(
+            line, f"does not say to which stage ({shown(additional)})", f"write {kind[1:]}_next"
+        )
     if kind in ("isend", "irecv") and additional not in _NEIGHBOURS:
-        raise source.fault(line, f"{shown(additional)} is not a stage", f"write {kind[1:]}_next or {kind[1:]}_prev")
+        raise source.fault(
+            line, f"{shown(additional)} is not a stage", f"write {kind[1:]}_next or {kind[1:]}_prev"
+        )
     computes = kind == "computation"
     size_bytes = 0 if computes else source.integer(line, said["msg_size"], "a number of bytes")
     return _Row(
@@ -261,11 +289,15 @@ def _row(source: Source, line: int, columns: Sequence[str], words: Sequence[str]
 
 
 def _flops(shapes: str) -> int | None:
-    """Return the operations of multiplying matrices of these shapes, as ``((2048, 1, 5120), (5120, 640))``."""
+    """Return the operations of multiplying matrices of these shapes, as ``((2048, 1, 5120), (5120,
+    640))``.
+    """
     found = re.fullmatch(r"\(\(([0-9, ]{1,60})\), ?\(([0-9, ]{1,40})\)\)", shapes)
     if not found:
         return None
-    left, right = ([int(word) for word in part.replace(",", " ").split()] for part in found.groups())
+    left, right = (
+        [int(word) for word in part.replace(",", " ").split()] for part in found.groups()
+    )
     if len(left) < 2 or len(right) != 2 or left[-1] != right[0]:
         return None
     return 2 * prod(left) * right[1]
@@ -289,7 +321,9 @@ def _group_sizes(source: Source, sections: Sequence[_Section]) -> Mapping[str, i
 class _List:
     """The iterations of a list, stage by stage."""
 
-    def __init__(self, source: Source, sections: Sequence[_Section], mesh: Mesh[int], options: AicbOptions) -> None:
+    def __init__(
+        self, source: Source, sections: Sequence[_Section], mesh: Mesh[int], options: AicbOptions
+    ) -> None:
         wanted = options.iterations or range(1, 2)
         self.source = source
         self.mesh = mesh
@@ -328,11 +362,15 @@ class _List:
         tally.read.update({"rows": taken, "iterations": len(wanted)})
         tally.ignored["rows of the set-up and of other iterations"] = rows - taken
         tally.ignored["measured times of communication"] = sum(
-            row.elapsed_ms is not None and row.kind != "computation" for rows in self.todo for row in rows
+            row.elapsed_ms is not None and row.kind != "computation"
+            for rows in self.todo
+            for row in rows
         )
         said = {len(section.ranks) for section in sections}.pop() * self.stages
         if said and said != len(self.mesh.ranks):
-            tally.notes.append(f"{len(self.mesh.ranks)} of {said} ranks: fewer data-parallel replicas")
+            tally.notes.append(
+                f"{len(self.mesh.ranks)} of {said} ranks: fewer data-parallel replicas"
+            )
 
     def run(self) -> Workload:
         """Return the iterations. Raises `DocumentError` if stages wait for each other in vain."""
@@ -343,15 +381,22 @@ class _List:
                     pass
             if sum(map(len, self.todo)) == before:
                 row = next(rows[-1] for rows in self.todo if rows)
-                raise self.source.fault(row.line, f"{row.kind} waits for a stage that never does its part", "add it")
+                raise self.source.fault(
+                    row.line, f"{row.kind} waits for a stage that never does its part", "add it"
+                )
         for (stage, other), rows in self.sent.items():
             if self.received[stage, other] < len(rows):
                 row = rows[self.received[stage, other]]
-                raise self.source.fault(row.line, f"stage {other} never receives this", "add an irecv, or remove it")
+                raise self.source.fault(
+                    row.line, f"stage {other} never receives this", "add an irecv, or remove it"
+                )
         return self.builder.workload()
 
     def _step(self, stage: int, row: _Row) -> bool:
-        """Add what a row does and remove the row, if it can be done now. Return whether it could."""
+        """Add what a row does and remove the row, if it can be done now.
+
+        Return whether it could.
+        """
         if row.kind == "irecv":
             if not self._receive(stage, row):
                 return False
@@ -407,7 +452,8 @@ class _List:
         if sent[number].size_bytes != row.size_bytes:
             raise self.source.fault(
                 row.line,
-                f"receives {row.size_bytes} B, but line {sent[number].line} sends {sent[number].size_bytes} B",
+                f"receives {row.size_bytes} B, but line {sent[number].line} sends"
+                f" {sent[number].size_bytes} B",
                 "correct one of them",
             )
         self.received[other, stage] += 1
@@ -419,15 +465,20 @@ class _List:
     def _other(self, stage: int, row: _Row) -> int:
         other = stage + row.neighbour
         if not 0 <= other < self.stages:
-            raise self.source.fault(row.line, f"stage {stage} has no such neighbour", "correct or remove it")
+            raise self.source.fault(
+                row.line, f"stage {stage} has no such neighbour", "correct or remove it"
+            )
         return other
 
     def _meet(self, row: _Row) -> bool:
         """Add a collective of several stages, if all of them have come to it."""
-        involved = [0, self.stages - 1] if row.group == "embedding_group" else list(range(self.stages))
+        involved = (
+            [0, self.stages - 1] if row.group == "embedding_group" else list(range(self.stages))
+        )
         here = [self.todo[stage][-1] if self.todo[stage] else None for stage in involved]
         if any(
-            each is None or (each.kind, each.group, each.size_bytes) != (row.kind, row.group, row.size_bytes)
+            each is None
+            or (each.kind, each.group, each.size_bytes) != (row.kind, row.group, row.size_bytes)
             for each in here
         ):
             return False
@@ -449,7 +500,9 @@ class _List:
         self.builder.tally.read["collectives"] += 1
         for number, ranks in enumerate(groups):
             group = row.group.removesuffix("_group")
-            self.builder.collective(f"l{row.line}-g{number}", _KINDS[row.kind], group, ranks, row.size_bytes)
+            self.builder.collective(
+                f"l{row.line}-g{number}", _KINDS[row.kind], group, ranks, row.size_bytes
+            )
 
 
 def _rate(gpu: str) -> Fraction:
@@ -460,7 +513,10 @@ def _rate(gpu: str) -> Fraction:
         raise DocumentError("--gpu", "", f"{plug_in('echelon.commands', 'job.new')}") from None
     unit = find_gpu(gpu)
     if unit.efficiency is None:
-        reason = f"no measurement of the {unit.name} is known here (name another GPU, or give --computing)"
+        reason = (
+            f"no measurement of the {unit.name} is known here (name another GPU, or give"
+            " --computing)"
+        )
         raise DocumentError("--gpu", "", reason)
     return unit.peak_flops * unit.efficiency
 
@@ -474,7 +530,8 @@ def _milliseconds(source: Source, line: int, word: str) -> Fraction | None:
 
 
 def _sends_first(rows: list[_Row]) -> list[_Row]:
-    """Return the rows with each `irecv` behind the `isend` to the same stage that follows it at once.
+    """Return the rows with each `irecv` behind the `isend` to the same stage that follows it at
+    once.
 
     Megatron-LM starts both before it waits for either.
     """

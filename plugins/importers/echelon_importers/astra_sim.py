@@ -7,24 +7,26 @@ Embedding  -1  300      ALLGATHER  8388608  1        NONE       0        1      
 Q1         -1  3145728  NONE       0        2162688  ALLREDUCE  8388608  2228224  ALLREDUCE  33554432  10
 ```
 
-The first line names the training loop, the second says how many layers follow. A layer has a name, a reserved number,
-and three times a compute time in cycles of 1 ns, a collective and its bytes: for the forward pass, for the gradients of
-inputs and for those of weights; last comes the delay of an update. (`inputs/workload/README.md` of astra-sim/astra-sim,
-branch ASTRA-sim-1.0.)
+The first line names the training loop, the second says how many layers follow. A layer has a name,
+a reserved number, and three times a compute time in cycles of 1 ns, a collective and its bytes: for
+the forward pass, for the gradients of inputs and for those of weights; last comes the delay of an
+update. (`inputs/workload/README.md` of astra-sim/astra-sim, branch ASTRA-sim-1.0.)
 
-The loops are those of `Workload.cc` there. A forward pass waits for each layer's collective. The backward pass goes
-from the last layer to the first. `DATA` computes the gradients of weights first, and never waits for their collective;
-the loops with model parallelism compute the gradients of inputs first, start their collective, compute the gradients of
-weights, start theirs, and wait for the first one. A layer in `checkpoint_initiates` repeats the forward passes since
-the last layer in `checkpoints`. `HYBRID_DLRM` runs nothing but all-to-alls in the forward pass, and waits for that of
-the first layer (the embeddings) at the last bottom layer; the one for their gradients starts when the backward pass
-leaves the top layers. An iteration ends when everything has finished.
+The loops are those of `Workload.cc` there. A forward pass waits for each layer's collective. The
+backward pass goes from the last layer to the first. `DATA` computes the gradients of weights first,
+and never waits for their collective; the loops with model parallelism compute the gradients of
+inputs first, start their collective, compute the gradients of weights, start theirs, and wait for
+the first one. A layer in `checkpoint_initiates` repeats the forward passes since the last layer in
+`checkpoints`. `HYBRID_DLRM` runs nothing but all-to-alls in the forward pass, and waits for that of
+the first layer (the embeddings) at the last bottom layer; the one for their gradients starts when
+the backward pass leaves the top layers. An iteration ends when everything has finished.
 
-Differences: `MICRO` runs the collectives of all layers at the same time, as Chakra's converter does, not only that of
-the first layer. The delays of updates are left out. SimAI's BROADCAST, which its simulator passes over, is imported.
+Differences: `MICRO` runs the collectives of all layers at the same time, as Chakra's converter
+does, not only that of the first layer. The delays of updates are left out. SimAI's BROADCAST, which
+its simulator passes over, is imported.
 
-The bytes of an all-gather are those that a rank has before it in ASTRA-sim (`collective/Ring.cc`), and those that it
-has after it in SimAI's files.
+The bytes of an all-gather are those that a rank has before it in ASTRA-sim (`collective/Ring.cc`),
+and those that it has after it in SimAI's files.
 """
 
 from __future__ import annotations
@@ -129,7 +131,9 @@ class AstraSimOptions(importer.ImportOptions):
     layers: Span | None = None
     """The layers to take, counted from 1. None: all."""
     model: Annotated[int, Field(ge=1, le=10**6)] | None = None
-    """Consecutive ranks of a group of model parallelism (with HYBRID_MODEL_DATA: of data parallelism)."""
+    """Consecutive ranks of a group of model parallelism (with HYBRID_MODEL_DATA: of data
+    parallelism).
+    """
 
 
 class AstraSim(Importer[AstraSimOptions]):
@@ -146,28 +150,41 @@ class AstraSim(Importer[AstraSimOptions]):
         return _Training(header, layers, mesh, self.gathers_input).run()
 
     def _parse(self, source: Source) -> tuple[_Header, list[_Layer]]:
-        lines = [(number, line.split()) for number, line in enumerate(source.text().splitlines(), start=1)]
+        lines = [
+            (number, line.split())
+            for number, line in enumerate(source.text().splitlines(), start=1)
+        ]
         lines = [(number, words) for number, words in lines if words]
         if len(lines) < 2:
-            raise DocumentError(source.name, "", "has no layers (check the format)", code="empty-document")
+            raise DocumentError(
+                source.name, "", "has no layers (check the format)", code="empty-document"
+            )
         (first, words), (second, count) = lines[:2]
         header = _header(source, first, words)
         declared = source.integer(second, count[0], "a number of layers", most=10**6)
         if len(count) > 1:
-            raise source.fault(second, f"{shown(' '.join(count))} is not a number of layers", "write one number")
+            raise source.fault(
+                second, f"{shown(' '.join(count))} is not a number of layers", "write one number"
+            )
         wanted = self.options.layers
-        if len(lines) - 2 != declared and (wanted is None or wanted.stop - 1 > min(declared, len(lines) - 2)):
+        if len(lines) - 2 != declared and (
+            wanted is None or wanted.stop - 1 > min(declared, len(lines) - 2)
+        ):
             raise source.fault(
                 second,
                 f"says {declared} layers, but {len(lines) - 2} follow",
                 "correct it, or take those that are right with --layers",
             )
         layers = [
-            _layer(source, line, number, words, header) for number, (line, words) in enumerate(lines[2:], start=1)
+            _layer(source, line, number, words, header)
+            for number, (line, words) in enumerate(lines[2:], start=1)
         ]
         if wanted is not None and wanted.stop - 1 > len(layers):
             raise DocumentError(
-                source.name, "", f"has {len(layers)} layers (choose among them with --layers)", code="out-of-range"
+                source.name,
+                "",
+                f"has {len(layers)} layers (choose among them with --layers)",
+                code="out-of-range",
             )
         return header, [layer for layer in layers if wanted is None or layer.number in wanted]
 
@@ -176,13 +193,16 @@ class AstraSim(Importer[AstraSimOptions]):
         everybody = header.number("all_gpus:", 0) // stages
         ranks = everybody if self.options.ranks is None and everybody else self.given_ranks(source)
         size = self.options.model or header.number("model_parallel_NPU_group:", 0)
-        split = {"model", "others"} & {scope for loop in _LOOPS.values() for scope in (loop.model, loop.data) if scope}
+        split = {"model", "others"} & {
+            scope for loop in _LOOPS.values() for scope in (loop.model, loop.data) if scope
+        }
         loop = _LOOPS[header.loop]
         if not size and (split & {loop.model, loop.data} or header.loop == "HYBRID_CUSTOMIZED"):
             raise DocumentError(
                 source.name,
                 "",
-                f"does not say how many ranks a group has, which {header.loop} needs (give --set model=N)",
+                f"does not say how many ranks a group has, which {header.loop} needs (give --set"
+                " model=N)",
                 code="missing-key",
             )
         experts = header.number("ep:", 1)
@@ -191,7 +211,8 @@ class AstraSim(Importer[AstraSimOptions]):
             raise DocumentError(
                 source.name,
                 "",
-                f"{ranks} ranks are not a multiple of {size} (model) x {experts} (experts) (change --hosts)",
+                f"{ranks} ranks are not a multiple of {size} (model) x {experts} (experts) (change"
+                " --hosts)",
                 code="wrong-length",
             )
         return Mesh(range(ranks), {"dp": ranks // size // experts, "ep": experts, "model": size})
@@ -213,8 +234,16 @@ def _header(source: Source, line: int, words: Sequence[str]) -> _Header:
             count = source.integer(line, rest.pop() if rest else "", f"how many {key}", most=10**4)
         elif key not in _SETTINGS:
             raise source.fault(line, f"{shown(key)} is not a setting", suggestion(key, _SETTINGS))
-        values = [source.integer(line, rest.pop() if rest else "", f"a number for {key}") for _ in range(count)]
-        if key in _SETTINGS and key != "pp_comm:" and key != "DLRM_LAST_BOTTOM_LAYER:" and values[0] < 1:
+        values = [
+            source.integer(line, rest.pop() if rest else "", f"a number for {key}")
+            for _ in range(count)
+        ]
+        if (
+            key in _SETTINGS
+            and key != "pp_comm:"
+            and key != "DLRM_LAST_BOTTOM_LAYER:"
+            and values[0] < 1
+        ):
             raise source.fault(line, f"{key} {values[0]} is less than 1", "correct it")
         settings[key] = tuple(values)
     return _Header(loop, settings)
@@ -235,17 +264,24 @@ _SETTINGS = (
 def _layer(source: Source, line: int, number: int, words: Sequence[str], header: _Header) -> _Layer:
     custom = header.loop == "HYBRID_CUSTOMIZED"
     if len(words) != _COLUMNS + custom:
-        raise source.fault(line, f"has {len(words)} columns", f"a layer has {_COLUMNS + custom}: correct it")
+        raise source.fault(
+            line, f"has {len(words)} columns", f"a layer has {_COLUMNS + custom}: correct it"
+        )
     if not re.fullmatch(r"-?[0-9]{1,9}", words[1]):
         raise source.fault(line, f"{shown(words[1])} is not a number", "write -1")
     loop = _LOOPS[header.loop]
     if custom:
         if words[-1] not in _LAYER_LOOPS:
-            raise source.fault(line, f"{shown(words[-1])} is not a loop of a layer", f"use {', '.join(_LAYER_LOOPS)}")
+            raise source.fault(
+                line,
+                f"{shown(words[-1])} is not a loop of a layer",
+                f"use {', '.join(_LAYER_LOOPS)}",
+            )
         loop = _LOOPS[words[-1]]._replace(weights_first=False)
     phases: tuple[Phase, ...] = ("fwd", "ig", "wg")
     parts = {
-        phase: _part(source, line, words[start : start + 3]) for phase, start in zip(phases, (2, 5, 8), strict=True)
+        phase: _part(source, line, words[start : start + 3])
+        for phase, start in zip(phases, (2, 5, 8), strict=True)
     }
     source.integer(line, words[11], "an update time")
     return _Layer(number, words[0], parts, loop)
@@ -260,7 +296,9 @@ def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
             name, scope = name.removesuffix(suffix), group
             break
     if name not in _COLLECTIVES:
-        raise source.fault(line, f"{shown(words[1])} is not a collective", suggestion(name, _COLLECTIVES))
+        raise source.fault(
+            line, f"{shown(words[1])} is not a collective", suggestion(name, _COLLECTIVES)
+        )
     kind = _COLLECTIVES[name]
     if kind is None and size_bytes:
         raise source.fault(line, f"NONE has {size_bytes} bytes", "name the collective, or give 0")
@@ -270,7 +308,9 @@ def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
 class _Training:
     """The iteration of a text workload."""
 
-    def __init__(self, header: _Header, layers: Sequence[_Layer], mesh: Mesh[int], gathers_input: bool) -> None:
+    def __init__(
+        self, header: _Header, layers: Sequence[_Layer], mesh: Mesh[int], gathers_input: bool
+    ) -> None:
         self.header = header
         self.layers = layers
         self.gathers_input = gathers_input
@@ -286,7 +326,11 @@ class _Training:
     def scope(self, layer: _Layer, phase: Phase) -> str | None:
         """Return the groups that run a collective of a layer; None if none do."""
         loop = layer.loop
-        if phase == "ig" and layer is self.layers[0] and not (loop.first_layer or loop.weights_first):
+        if (
+            phase == "ig"
+            and layer is self.layers[0]
+            and not (loop.first_layer or loop.weights_first)
+        ):
             return None
         if phase == "fwd" and loop.forward_only not in (None, layer.parts[phase].kind):
             return None
@@ -313,13 +357,21 @@ class _Training:
                 self._backward_weights_first()
             else:
                 self._backward()
-        present = sum(part.kind is not None for layer in self.layers for part in layer.parts.values())
+        present = sum(
+            part.kind is not None for layer in self.layers for part in layer.parts.values()
+        )
         alone = tally.ignored["collectives of groups of one rank"]
-        tally.ignored["collectives that this loop never runs"] = present - tally.read["collectives"] - alone
+        tally.ignored["collectives that this loop never runs"] = (
+            present - tally.read["collectives"] - alone
+        )
         return self.builder.workload()
 
     def _forward(self) -> None:
-        bottom = self.header.number("DLRM_LAST_BOTTOM_LAYER:", 0) if self.header.loop.startswith("HYBRID_DLRM") else -1
+        bottom = (
+            self.header.number("DLRM_LAST_BOTTOM_LAYER:", 0)
+            if self.header.loop.startswith("HYBRID_DLRM")
+            else -1
+        )
         for layer in self.layers:
             self._compute(layer, "fwd")
             if bottom >= 0:
@@ -354,7 +406,9 @@ class _Training:
         """Yield the layers whose forward pass is repeated before the backward pass of `layer`."""
         if layer.number - 1 not in self.header.settings.get("checkpoint_initiates:", ()):
             return
-        checkpoints = [at for at in self.header.settings.get("checkpoints:", ()) if at <= layer.number - 1]
+        checkpoints = [
+            at for at in self.header.settings.get("checkpoints:", ()) if at <= layer.number - 1
+        ]
         first = max(checkpoints, default=0)
         for again in self.layers:
             if first < again.number < layer.number:

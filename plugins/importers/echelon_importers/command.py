@@ -23,52 +23,84 @@ _MANY_NODES = 10_000
 
 def import_workload(
     format_name: Annotated[
-        str, typer.Argument(help="The format, e.g. chakra; docs/importing.md lists them all.", metavar="FORMAT")
+        str,
+        typer.Argument(
+            help="The format, e.g. chakra; docs/importing.md lists them all.", metavar="FORMAT"
+        ),
     ],
-    files: Annotated[list[Path], typer.Argument(help="The files; one of each rank where ranks have their own.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The job file to write.", metavar="JOB.yaml")],
+    files: Annotated[
+        list[Path], typer.Argument(help="The files; one of each rank where ranks have their own.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The job file to write.", metavar="JOB.yaml")
+    ],
     name: Annotated[
-        str | None, typer.Option(help="The job's name. Default: that of the job file.", metavar="NAME")
+        str | None,
+        typer.Option(help="The job's name. Default: that of the job file.", metavar="NAME"),
     ] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="The hosts, as h1,h2,h3, or how many there are, which are then called h1, h2... Default: as many as "
-            "the ranks of the file need.",
+            help=(
+                "The hosts, as h1,h2,h3, or how many there are, which are then called h1, h2..."
+                " Default: as many as "
+                "the ranks of the file need."
+            ),
             metavar="HOSTS",
         ),
     ] = None,
-    ranks_per_host: Annotated[int, typer.Option(help="How many consecutive ranks each host has.", min=1)] = 1,
+    ranks_per_host: Annotated[
+        int, typer.Option(help="How many consecutive ranks each host has.", min=1)
+    ] = 1,
     bandwidth: Annotated[
-        str | None, typer.Option(help="The rate between hosts, e.g. '10 Gbit/s', where the import depends on it.")
+        str | None,
+        typer.Option(
+            help="The rate between hosts, e.g. '10 Gbit/s', where the import depends on it."
+        ),
     ] = None,
     local_bandwidth: Annotated[
-        str | None, typer.Option(help="The rate between two ranks of a host. Default: such transfers take no time.")
+        str | None,
+        typer.Option(
+            help="The rate between two ranks of a host. Default: such transfers take no time."
+        ),
     ] = None,
     iterations: Annotated[
-        str | None, typer.Option(help="The iterations to take, as 2 or 2:4, counted from 1. Default: 1.")
+        str | None,
+        typer.Option(help="The iterations to take, as 2 or 2:4, counted from 1. Default: 1."),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="The layers to take, as 2 or 2:40, counted from 1. Default: all.")
+        str | None,
+        typer.Option(help="The layers to take, as 2 or 2:40, counted from 1. Default: all."),
     ] = None,
     computing: Annotated[
         str | None,
         typer.Option(
-            help="What each rank computes in all, e.g. '300 ms', where the file does not say it; '0 s': communication "
-            "alone is meant.",
+            help=(
+                "What each rank computes in all, e.g. '300 ms', where the file does not say it; '0"
+                " s': communication "
+                "alone is meant."
+            ),
             metavar="TIME",
         ),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="The GPU that multiplies matrices for which a list of aicb has no times: A100.")
+        str | None,
+        typer.Option(
+            help="The GPU that multiplies matrices for which a list of aicb has no times: A100."
+        ),
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Join runs of the same collective that have nothing between them.")
+        bool,
+        typer.Option(
+            "--merge", help="Join runs of the same collective that have nothing between them."
+        ),
     ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Another option of the format; repeatable. docs/importing.md lists them.", metavar="KEY=VALUE"
+            "--set",
+            help="Another option of the format; repeatable. docs/importing.md lists them.",
+            metavar="KEY=VALUE",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -87,7 +119,9 @@ def import_workload(
         "computing": computing,
         "gpu": gpu,
     }
-    given = {key: value for key, value in given.items() if value is not None} | _settings(settings or ())
+    given = {key: value for key, value in given.items() if value is not None} | _settings(
+        settings or ()
+    )
     try:
         _import(format_name, files, out, name, hosts, ranks_per_host, merge, given, as_json)
     except DocumentError as error:
@@ -144,7 +178,10 @@ def _source(file: Path) -> Source:
         ) from None
     if len(data) > _MOST_BYTES:
         raise DocumentError(
-            str(file), "", f"is larger than {_MOST_BYTES >> 30} GiB (import a part of it)", code="too-large"
+            str(file),
+            "",
+            f"is larger than {_MOST_BYTES >> 30} GiB (import a part of it)",
+            code="too-large",
         )
     return Source(str(file), data)
 
@@ -176,14 +213,19 @@ def job_name(out: Path) -> str:
 def _summarise(out: Path, workload: Workload, as_json: bool) -> None:
     tally = workload.tally
     if as_json:
-        counts = {"read": tally.read, "derived": tally.derived, "ignored": tally.ignored, "notes": tally.notes}
+        counts = {
+            "read": tally.read,
+            "derived": tally.derived,
+            "ignored": tally.ignored,
+            "notes": tally.notes,
+        }
         show_json({"file": out, "nodes": len(workload.nodes), "ranks": workload.ranks, **counts})
     else:
         _say(out, workload)
     if len(workload.nodes) > _MANY_NODES:
         typer.echo(
-            f"{out}: {len(workload.nodes)} nodes make planning slow (take a part with --iterations or --layers, fewer "
-            "hosts, or --merge)",
+            f"{out}: {len(workload.nodes)} nodes make planning slow (take a part with --iterations"
+            " or --layers, fewer hosts, or --merge)",
             err=True,
         )
 
@@ -191,7 +233,11 @@ def _summarise(out: Path, workload: Workload, as_json: bool) -> None:
 def _say(out: Path, workload: Workload) -> None:
     tally = workload.tally
     typer.echo(f"{out}: {len(workload.nodes)} nodes on {workload.ranks} ranks")
-    for title, counts in (("read", tally.read), ("derived", tally.derived), ("ignored", tally.ignored)):
+    for title, counts in (
+        ("read", tally.read),
+        ("derived", tally.derived),
+        ("ignored", tally.ignored),
+    ):
         said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         typer.echo(f"  {title}: {said or 'nothing'}")
     for note in tally.notes:

@@ -15,7 +15,14 @@ from echelon.model.progress import UNSEEN, CommandProgress, counted
 from echelon_importers.importer import Source
 from echelon_importers.job_file import Placement, job_text
 from echelon_importers.registry import make_importer
-from echelon_importers.workload import MOST_NODES, SPREAD, TooLargeError, Workload, contracted, merged
+from echelon_importers.workload import (
+    MOST_NODES,
+    SPREAD,
+    TooLargeError,
+    Workload,
+    contracted,
+    merged,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,10 @@ def convert(
 ) -> Conversion:
     """Return the job file of a workload in the format of that name.
 
-    Without `hosts`, they are h1, h2, ...: as many as the ranks need. `merge` joins runs of the same collective.
-    `measured` says that times of computing were measured, so that none means none; otherwise a file without is refused.
-    `options` are those of the format, as values of YAML. `progress` is told of the steps. Raises `DocumentError`.
+    Without `hosts`, they are h1, h2, ...: as many as the ranks need. `merge` joins runs of the same
+    collective. `measured` says that times of computing were measured, so that none means none;
+    otherwise a file without is refused. `options` are those of the format, as values of YAML.
+    `progress` is told of the steps. Raises `DocumentError`.
     """
     given = {"ranks_per_host": ranks_per_host, **(options or {})}
     if hosts:
@@ -62,24 +70,36 @@ def convert(
         raise DocumentError(
             source,
             "",
-            f"has {workload.ranks} ranks, not a multiple of {ranks_per_host} (change --ranks-per-host)",
+            f"has {workload.ranks} ranks, not a multiple of {ranks_per_host} (change"
+            " --ranks-per-host)",
             code="wrong-length",
         )
-    names = tuple(hosts) or tuple(f"h{number}" for number in range(1, workload.ranks // ranks_per_host + 1))
+    names = tuple(hosts) or tuple(
+        f"h{number}" for number in range(1, workload.ranks // ranks_per_host + 1)
+    )
     if len(names) < 2:
         raise DocumentError(
-            source, "", "needs a job of at least two hosts (give fewer ranks per host)", code="wrong-length"
+            source,
+            "",
+            "needs a job of at least two hosts (give fewer ranks per host)",
+            code="wrong-length",
         )
     if not workload.nodes:
-        raise DocumentError(source, "", "has nothing to compute or send in what was chosen (choose another part)")
+        raise DocumentError(
+            source, "", "has nothing to compute or send in what was chosen (choose another part)"
+        )
     placement = Placement(names, ranks_per_host, importer.options.local_bandwidth)
-    about = [f"Imported from {', '.join(each.name for each in sources)} ({format_name}).", *workload.tally.notes]
+    about = [
+        f"Imported from {', '.join(each.name for each in sources)} ({format_name}).",
+        *workload.tally.notes,
+    ]
     progress.stage(f"writing {counted(len(workload.nodes), 'node')} as a job")
     text = job_text(workload, job, placement, about)
     if len(text) > MAX_DOCUMENT_BYTES:
         raise _too_large(source, f"makes a job file of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
     progress.stage("checking the job")
-    # Names of the job and the hosts come from the caller. What remains is a check of the importer itself.
+    # Names of the job and the hosts come from the caller. What remains is a check of the importer
+    # itself.
     parse_document(JobSpec, yaml.load(text, yaml.CSafeLoader), source)
     return Conversion(text, workload)
 
@@ -90,14 +110,22 @@ def _check_computing(source: str, given_s: Fraction | None, workload: Workload) 
     if given_s is None:
         if computes:
             return
-        reason = "has no times of computing, and no job computes nothing (give --computing '300 ms', what a rank "
-        reason += "computes in all, if the format is aicb; or --computing '0 s': communication alone is meant)"
+        reason = (
+            "has no times of computing, and no job computes nothing (give --computing '300 ms',"
+            " what a rank "
+        )
+        reason += (
+            "computes in all, if the format is aicb; or --computing '0 s': communication alone is"
+            " meant)"
+        )
         raise DocumentError(source, "", reason, code="missing-key")
     if bool(given_s) != bool(workload.tally.derived[SPREAD]) or computes != bool(given_s):
         fault, remedy = "cannot be completed", "give '0 s', if communication alone is meant"
         if computes:
             fault, remedy = "has times of computing", "leave it out"
-        raise DocumentError(source, "--computing", f"the file {fault} ({remedy})", code="conflicting-key")
+        raise DocumentError(
+            source, "--computing", f"the file {fault} ({remedy})", code="conflicting-key"
+        )
 
 
 def _too_large(source: str, reason: str) -> DocumentError:

@@ -38,11 +38,17 @@ class Source:
                 unpacked = stream.read(MOST_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise DocumentError(
-                self.name, "", f"is not a whole gzip file: {error} (copy it again)", code="bad-syntax"
+                self.name,
+                "",
+                f"is not a whole gzip file: {error} (copy it again)",
+                code="bad-syntax",
             ) from None
         if len(unpacked) > MOST_BYTES:
             raise DocumentError(
-                self.name, "", f"unpacks to more than {MOST_BYTES >> 30} GiB (select a part)", code="too-large"
+                self.name,
+                "",
+                f"unpacks to more than {MOST_BYTES >> 30} GiB (select a part)",
+                code="too-large",
             )
         return unpacked
 
@@ -51,10 +57,15 @@ class Source:
         return DocumentError(self.name, f"line {line}", f"{reason} ({remedy})", code="bad-syntax")
 
     def integer(self, line: int, word: str, what: str, most: int = 10**15) -> int:
-        """Return the whole number that `word` in a line is; `what` says what it counts. Raises `DocumentError`."""
+        """Return the whole number that `word` in a line is; `what` says what it counts.
+
+        Raises `DocumentError`.
+        """
         if word.isascii() and word.isdigit() and len(word) <= 20 and int(word) <= most:
             return int(word)
-        raise self.fault(line, f"{shown(word)} is not {what}", f"write a whole number of at most {most}")
+        raise self.fault(
+            line, f"{shown(word)} is not {what}", f"write a whole number of at most {most}"
+        )
 
     def text(self) -> str:
         """Return the content as text. Raises `DocumentError`."""
@@ -62,7 +73,10 @@ class Source:
             return self.unpacked().decode("utf-8")
         except UnicodeDecodeError as error:
             raise DocumentError(
-                self.name, "", f"byte {error.start} is not UTF-8 text (check the format)", code="not-utf8"
+                self.name,
+                "",
+                f"byte {error.start} is not UTF-8 text (check the format)",
+                code="not-utf8",
             ) from None
 
     def json(self) -> Any:
@@ -77,9 +91,13 @@ class Source:
                 code="bad-syntax",
             ) from None
         except RecursionError:
-            raise DocumentError(self.name, "", "is nested too deeply (flatten it)", code="nested-too-deep") from None
+            raise DocumentError(
+                self.name, "", "is nested too deeply (flatten it)", code="nested-too-deep"
+            ) from None
         except ValueError as error:
-            raise DocumentError(self.name, "", f"{error} (correct the JSON)", code="bad-syntax") from None
+            raise DocumentError(
+                self.name, "", f"{error} (correct the JSON)", code="bad-syntax"
+            ) from None
 
 
 def _no_constant(word: str) -> object:
@@ -95,7 +113,9 @@ class ImportOptions(Section):
     local_bandwidth: Rate | None = None
     """Bits per second between two ranks of a host. None: such transfers take no time."""
     computing: Duration | None = None
-    """The seconds that each rank computes, of a file that does not say it. 0: communication alone is meant."""
+    """The seconds that each rank computes, of a file that does not say it. 0: communication alone
+    is meant.
+    """
 
 
 def _span(value: object) -> range:
@@ -123,32 +143,46 @@ class Importer(ABC, Generic[O]):
 
     @abstractmethod
     def read(self, sources: Sequence[Source]) -> Workload:
-        """Return the workload in files that belong together. Raises `DocumentError`, which names file and place."""
+        """Return the workload in files that belong together.
+
+        Raises `DocumentError`, which names file and place.
+        """
 
     def only(self, sources: Sequence[Source]) -> Source:
         """Return the file if there is one. Raises `DocumentError`."""
         if len(sources) != 1:
             raise DocumentError(
-                sources[1].name, "", "is one file too many: this format has one (import them one by one)"
+                sources[1].name,
+                "",
+                "is one file too many: this format has one (import them one by one)",
             )
         return sources[0]
 
     def agreed_ranks(self, source: Source, ranks: int, why: str) -> int:
-        """Return the number of ranks that the file implies. Raises `DocumentError` if hosts were given for another."""
+        """Return the number of ranks that the file implies.
+
+        Raises `DocumentError` if hosts were given for another.
+        """
         if self.options.ranks not in (None, ranks):
             raise DocumentError(
                 source.name,
                 "",
-                f"has {ranks} ranks ({why}), but the hosts have {self.options.ranks} (change --hosts or "
-                "--ranks-per-host)",
+                f"has {ranks} ranks ({why}), but the hosts have {self.options.ranks} (change"
+                " --hosts or --ranks-per-host)",
                 code="wrong-length",
             )
         return ranks
 
     def given_ranks(self, source: Source) -> int:
-        """Return the number of ranks of the hosts. Raises `DocumentError` if no hosts were given."""
+        """Return the number of ranks of the hosts.
+
+        Raises `DocumentError` if no hosts were given.
+        """
         if self.options.ranks is None:
             raise DocumentError(
-                source.name, "", "does not say how many ranks there are (give --hosts)", code="missing-key"
+                source.name,
+                "",
+                "does not say how many ranks there are (give --hosts)",
+                code="missing-key",
             )
         return self.options.ranks

@@ -13,7 +13,12 @@ from echelon.model.quantities import duration_text, rate_text
 from echelon_importers.workload import Workload
 
 _WIDTH = 118
-_DURATIONS = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
+_DURATIONS = {
+    "s": Fraction(1),
+    "ms": Fraction(1, 10**3),
+    "us": Fraction(1, 10**6),
+    "ns": Fraction(1, 10**9),
+}
 _SIZES = {"GB": 10**9, "MB": 10**6, "kB": 10**3}
 
 
@@ -29,7 +34,10 @@ class Placement:
 
 
 def job_text(workload: Workload, job: str, placement: Placement, about: Iterable[str]) -> str:
-    """Return the job file, below comments with the lines of `about`. Durations are rounded to picoseconds."""
+    """Return the job file, below comments with the lines of `about`.
+
+    Durations are rounded to picoseconds.
+    """
     lines = [f"# {part}" for line in about for part in textwrap.wrap(line, _WIDTH)]
     lines += [f"job: {job}", "parallelism: graph", *_list("workers", placement.hosts), "graph:"]
     if placement.ranks_per_host > 1:
@@ -53,7 +61,10 @@ def _node(node: Step, groups: Mapping[tuple[str, ...], str]) -> str:
         case CollectiveStep():
             what = f"collective: {node.operation}, group: {groups[node.group]}"
             if node.matrix is not None:
-                rows = ", ".join(f"[{', '.join(_size(size) if size else '0' for size in row)}]" for row in node.matrix)
+                rows = ", ".join(
+                    f"[{', '.join(_size(size) if size else '0' for size in row)}]"
+                    for row in node.matrix
+                )
                 what += f", matrix: [{rows}]"
             elif node.operation != "barrier":
                 what += f", bytes: {_size(node.size_bytes)}"
@@ -85,5 +96,7 @@ def _list(key: str, words: Sequence[str]) -> list[str]:
     whole = f"{key}: [{', '.join(words)}]"
     if len(whole) <= _WIDTH:
         return [whole]
-    folded = textwrap.wrap(f"{', '.join(words)}]", _WIDTH, break_on_hyphens=False, break_long_words=False)
+    folded = textwrap.wrap(
+        f"{', '.join(words)}]", _WIDTH, break_on_hyphens=False, break_long_words=False
+    )
     return [f"{key}: [", *(f"  {line}" for line in folded)]

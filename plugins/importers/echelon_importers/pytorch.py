@@ -1,19 +1,22 @@
-"""Traces of PyTorch: of the profiler (Kineto, ``{"traceEvents": [...]}``), and execution traces (``{"nodes": [...]}``).
+"""Traces of PyTorch: of the profiler (Kineto, ``{"traceEvents": [...]}``), and execution traces
+(``{"nodes": [...]}``).
 
 A rank has one file of either kind, or both. What each says:
 
-* Kineto has the kernels of the GPU with their times. Kernels on a stream follow each other. A kernel also waits for
-  the last kernel of each other stream that had ended when it started. The time between its start and the end of those
-  is computing of the host. Durations of NCCL's kernels are ignored: the simulation finds out how long they take.
-  PyTorch since 2.2 writes collective, bytes and ranks into the events; for older traces the execution trace of the
-  same rank is needed, whose k-th collective is the k-th kernel of NCCL.
-* An execution trace has the collectives with their tensors (`record_param_comms`) in the order of the host. Without
-  Kineto, each waits for the one before, and for the kernels between them if the trace has their times.
+* Kineto has the kernels of the GPU with their times. Kernels on a stream follow each other. A
+  kernel also waits for the last kernel of each other stream that had ended when it started. The
+  time between its start and the end of those is computing of the host. Durations of NCCL's kernels
+  are ignored: the simulation finds out how long they take. PyTorch since 2.2 writes collective,
+  bytes and ranks into the events; for older traces the execution trace of the same rank is needed,
+  whose k-th collective is the k-th kernel of NCCL.
+* An execution trace has the collectives with their tensors (`record_param_comms`) in the order of
+  the host. Without Kineto, each waits for the one before, and for the kernels between them if the
+  trace has their times.
 
-The bytes are those of a rank's input tensors; an all-gather has that times the number of ranks in the end. An
-all-to-all to which ranks give different numbers of bytes becomes an even one with the same total. Files without
-`distributedInfo` are those of the rank in their names, or are in the order of ranks. With the files of one rank, all
-ranks run the same.
+The bytes are those of a rank's input tensors; an all-gather has that times the number of ranks in
+the end. An all-to-all to which ranks give different numbers of bytes becomes an even one with the
+same total. Files without `distributedInfo` are those of the rank in their names, or are in the
+order of ranks. With the files of one rank, all ranks run the same.
 """
 
 from __future__ import annotations
@@ -58,7 +61,10 @@ class PyTorchOptions(importer.ImportOptions):
     """The part of a trace to take."""
 
     iterations: Span | None = None
-    """The steps of the profiler to take, counted from 1. None: the first, or everything if there are no steps."""
+    """The steps of the profiler to take, counted from 1.
+
+    None: the first, or everything if there are no steps.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,9 @@ class PyTorch(Importer[PyTorchOptions]):
         count = len(ranks)
         if count == 1:
             world = ranks[0].world
-            count = world if world and self.options.ranks is None else self.given_ranks(ranks[0].source)
+            count = (
+                world if world and self.options.ranks is None else self.given_ranks(ranks[0].source)
+            )
             tally.derived["ranks that run the same trace"] = count
         self.agreed_ranks(ranks[0].source, count, "those of the files")
         traces = [list(self._trace(rank, count, tally)) for rank in ranks]
@@ -132,15 +140,17 @@ class PyTorch(Importer[PyTorchOptions]):
             return
         events = self._chosen(rank, tally)
         # The k-th kernel of NCCL is the k-th collective of more than one rank.
-        known = [node for node in rank.nodes if isinstance(node, _Collective) and node.group_size != 1]
+        known = [
+            node for node in rank.nodes if isinstance(node, _Collective) and node.group_size != 1
+        ]
         all_nccl = [event for event in rank.events if event.nccl]
         match = {event.number: node for event, node in zip(all_nccl, known, strict=False)}
         if rank.execution is not None and len(known) != len(all_nccl):
             raise DocumentError(
                 rank.execution.name,
                 "",
-                f"has {len(known)} collectives, but {rank.kineto.name} has {len(all_nccl)} kernels of NCCL "
-                "(give two traces of the same steps)",
+                f"has {len(known)} collectives, but {rank.kineto.name} has {len(all_nccl)} kernels"
+                " of NCCL (give two traces of the same steps)",
                 code="wrong-length",
             )
         latest: dict[int, list[_Event]] = {}
@@ -149,7 +159,11 @@ class PyTorch(Importer[PyTorchOptions]):
             after: list[int] = []
             ready_us = Fraction(0)
             for stream, before in latest.items():
-                place = len(before) if stream == event.stream else bisect_right(ends[stream], event.start_us)
+                place = (
+                    len(before)
+                    if stream == event.stream
+                    else bisect_right(ends[stream], event.start_us)
+                )
                 if place:
                     after.append(2 * before[place - 1].number)
                     ready_us = max(ready_us, ends[stream][place - 1])
@@ -157,11 +171,15 @@ class PyTorch(Importer[PyTorchOptions]):
             tally.derived["us of the host between kernels, as computing"] += round(idle_us)
             if event.nccl is None:
                 tally.read["kernels"] += 1
-                yield TraceNode(2 * event.number, tuple(after), Work((event.duration_us + idle_us) * _US_S))
+                yield TraceNode(
+                    2 * event.number, tuple(after), Work((event.duration_us + idle_us) * _US_S)
+                )
             else:
                 yield TraceNode(2 * event.number + 1, tuple(after), Work(idle_us * _US_S))
                 said = event.said or match.get(event.number)
-                yield TraceNode(2 * event.number, (2 * event.number + 1,), _joined(rank, event, said, count))
+                yield TraceNode(
+                    2 * event.number, (2 * event.number + 1,), _joined(rank, event, said, count)
+                )
             latest.setdefault(event.stream, []).append(event)
             own = ends.setdefault(event.stream, [])
             own.append(max([event.start_us + event.duration_us, *own[-1:]]))
@@ -182,7 +200,9 @@ class PyTorch(Importer[PyTorchOptions]):
             events = [event for event in events if start <= event.start_us < end]
             tally.ignored["events of other steps"] += len(rank.events) - len(events)
         elif wanted is not None:
-            raise DocumentError(rank.source.name, "", "has no steps of the profiler (leave out --iterations)")
+            raise DocumentError(
+                rank.source.name, "", "has no steps of the profiler (leave out --iterations)"
+            )
         return events
 
     def _by_host(self, rank: _Rank, count: int, tally: ReadCounts) -> Iterator[TraceNode]:
@@ -202,7 +222,8 @@ def _joined(rank: _Rank, event: _Event, said: _Collective | None, count: int) ->
         raise DocumentError(
             rank.source.name,
             f"event {event.number}",
-            f"{shown((event.nccl or '')[:40])} does not say its bytes (give the execution trace of this rank, too)",
+            f"{shown((event.nccl or '')[:40])} does not say its bytes (give the execution trace of"
+            " this rank, too)",
             code="missing-key",
         )
     name = re.sub(r"[^a-z]", "", (event.nccl or "").lower()).removeprefix("nccl")
@@ -211,7 +232,8 @@ def _joined(rank: _Rank, event: _Event, said: _Collective | None, count: int) ->
         raise DocumentError(
             rank.source.name,
             f"event {event.number}",
-            f"{shown(event.nccl[:40])} is {said.kind} in the execution trace (give two traces of the same steps)",
+            f"{shown(event.nccl[:40])} is {said.kind} in the execution trace (give two traces of"
+            " the same steps)",
         )
     ranks = said.ranks or rank.groups.get(said.process_group)
     if ranks is None and said.group_size in (None, count):
@@ -222,8 +244,8 @@ def _joined(rank: _Rank, event: _Event, said: _Collective | None, count: int) ->
         raise DocumentError(
             rank.source.name,
             f"event {event.number}",
-            f"process group {said.process_group[:20]} has {said.group_size} of {count} ranks, and no file says which "
-            "(give an execution trace that starts with the process groups)",
+            f"process group {said.process_group[:20]} has {said.group_size} of {count} ranks, and"
+            " no file says which (give an execution trace that starts with the process groups)",
             code="missing-key",
         )
     size_bytes = said.size_bytes * (len(ranks) if said.kind == "all-gather" else 1)
@@ -241,7 +263,9 @@ def _even(traces: list[list[TraceNode]], tally: ReadCounts) -> list[list[TraceNo
                 count[node.does.ranks] += 1
                 if node.does.kind == "all-to-all":
                     parts.setdefault(key, []).append(node.does.size_bytes)
-    uneven = {key: -(-sum(sizes) // len(sizes)) for key, sizes in parts.items() if len(set(sizes)) > 1}
+    uneven = {
+        key: -(-sum(sizes) // len(sizes)) for key, sizes in parts.items() if len(set(sizes)) > 1
+    }
     if not uneven:
         return traces
     tally.derived["all-to-alls with the mean of the ranks' bytes"] = len(uneven)
@@ -265,16 +289,22 @@ def _ranks(sources: Sequence[Source], tally: ReadCounts) -> list[_Rank]:
     for source in sources:
         document = source.json()
         if not isinstance(document, dict):
-            raise DocumentError(source.name, "", "is not a mapping (check the format)", code="not-a-mapping")
+            raise DocumentError(
+                source.name, "", "is not a mapping (check the format)", code="not-a-mapping"
+            )
         events, nodes = document.get("traceEvents"), document.get("nodes")
         kind = "kineto" if isinstance(events, list) else "execution"
         if not isinstance(events, list) and not isinstance(nodes, list):
-            raise DocumentError(source.name, "", "has neither traceEvents nor nodes (check the format)")
+            raise DocumentError(
+                source.name, "", "has neither traceEvents nor nodes (check the format)"
+            )
         number = _rank_of(source, document, order[kind])
         order[kind] += 1
         rank = found.setdefault(number, _Rank())
         if getattr(rank, kind) is not None:
-            raise DocumentError(source.name, "", f"is the second {kind} trace of rank {number} (leave one out)")
+            raise DocumentError(
+                source.name, "", f"is the second {kind} trace of rank {number} (leave one out)"
+            )
         if isinstance(events, list):
             rank.kineto = source
             info = document.get("distributedInfo")
@@ -286,7 +316,9 @@ def _ranks(sources: Sequence[Source], tally: ReadCounts) -> list[_Rank]:
             _read_nodes(source, nodes, rank, tally)
     missing = next((number for number in range(len(found)) if number not in found), None)
     if missing is not None and len(found) > 1:
-        raise DocumentError(sources[0].name, "", f"has no companion of rank {missing} (add its file)")
+        raise DocumentError(
+            sources[0].name, "", f"has no companion of rank {missing} (add its file)"
+        )
     return [found[number] for number in sorted(found)]
 
 
@@ -317,7 +349,10 @@ def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: Read
     rank.steps.sort()
     rank.events.sort(key=lambda event: (event.start_us, event.number))
     if not rank.events:
-        reason = "has no kernels of a GPU (profile with CUDA activities; a job on CPUs: run it under echelon capture)"
+        reason = (
+            "has no kernels of a GPU (profile with CUDA activities; a job on CPUs: run it under"
+            " echelon capture)"
+        )
         raise DocumentError(source.name, "", reason, code="empty-document")
 
 
@@ -326,7 +361,9 @@ def _gpu_event(source: Source, number: int, name: str, event: Mapping[str, Any])
     args = args if isinstance(args, dict) else {}
     stream = args.get("stream", event.get("tid"))
     if type(stream) is not int:
-        raise _fault(source, number, f"stream {shown(stream)} is not a number", "give a whole number")
+        raise _fault(
+            source, number, f"stream {shown(stream)} is not a number", "give a whole number"
+        )
     nccl = name if name.startswith("nccl") else None
     return _Event(
         stream,
@@ -345,9 +382,14 @@ def _described(source: Source, number: int, args: Mapping[str, Any]) -> _Collect
     kind = _known(source, number, str(args["Collective name"]))
     elements = args.get("In msg nelems")
     element_bytes = _ELEMENT_BYTES.get(str(args.get("dtype")).lower())
-    if kind != "barrier" and (type(elements) is not int or not 0 <= elements <= _MOST_BYTES or element_bytes is None):
+    if kind != "barrier" and (
+        type(elements) is not int or not 0 <= elements <= _MOST_BYTES or element_bytes is None
+    ):
         raise _fault(
-            source, number, f"has {shown(elements)} elements of {shown(args.get('dtype'))}", "give numbers and a type"
+            source,
+            number,
+            f"has {shown(elements)} elements of {shown(args.get('dtype'))}",
+            "give numbers and a type",
         )
     size = args.get("Group size")
     listed = args.get("Process Group Ranks")
@@ -393,18 +435,26 @@ def _read_nodes(source: Source, nodes: Sequence[Any], rank: _Rank, tally: ReadCo
 
 
 def _process_groups(source: Source, at: int, values: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of process groups that list them; those with an empty list have all ranks."""
+    """Return the ranks of process groups that list them; those with an empty list have all
+    ranks.
+    """
     try:
         described = json.loads(values[0]) if values else []
         return {
-            str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"]) for group in described if group["ranks"]
+            str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"])
+            for group in described
+            if group["ranks"]
         }
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _fault(source, at, "does not describe process groups", "record the trace anew") from None
+        raise _fault(
+            source, at, "does not describe process groups", "record the trace anew"
+        ) from None
 
 
 def _recorded(source: Source, at: int, values: Sequence[Any]) -> _Collective | None:
-    """Return what a `record_param_comms` did: tensors, sequence number, process group, a number, name, ..., size."""
+    """Return what a `record_param_comms` did: tensors, sequence number, process group, a number,
+    name, ..., size.
+    """
     # The name stands before the two lists of bytes for each rank.
     places = (at for at in range(2, len(values) - 1) if isinstance(values[at + 1], list))
     place = next((at for at in places if isinstance(values[at], str)), None)
@@ -419,17 +469,23 @@ def _recorded(source: Source, at: int, values: Sequence[Any]) -> _Collective | N
         group = group[0]
     size = values[place + 3] if len(values) > place + 3 else None
     size_bytes = 0 if kind == "barrier" else _tensor_bytes(source, at, values[0])
-    return _Collective(kind, str(group), size if type(size) is int and size > 0 else None, None, size_bytes)
+    return _Collective(
+        kind, str(group), size if type(size) is int and size > 0 else None, None, size_bytes
+    )
 
 
 def _tensor_bytes(source: Source, at: int, tensors: Any) -> int:
-    """Return the bytes of ``[id, storage, offset, elements, bytes of an element, device]``, or of a list of those."""
+    """Return the bytes of ``[id, storage, offset, elements, bytes of an element, device]``, or of a
+    list of those.
+    """
     if isinstance(tensors, list) and len(tensors) == 6 and isinstance(tensors[5], str):
         tensors = [tensors]
     total = 0
     for tensor in tensors if isinstance(tensors, list) else [None]:
         sizes = tensor[3:5] if isinstance(tensor, list) else []
-        if len(sizes) != 2 or not all(type(size) is int and 0 <= size <= _MOST_BYTES for size in sizes):
+        if len(sizes) != 2 or not all(
+            type(size) is int and 0 <= size <= _MOST_BYTES for size in sizes
+        ):
             raise _fault(source, at, f"{shown(tensor)} is not a tensor", "record the trace anew")
         total += sizes[0] * sizes[1]
     if total > _MOST_BYTES:
@@ -444,7 +500,9 @@ def _kind(name: str) -> CollectiveKind | None:
 def _known(source: Source, at: int, name: str) -> CollectiveKind:
     kind = _kind(re.sub(r"[^a-z]", "", name.lower()))
     if kind is None:
-        raise _fault(source, at, f"{shown(name)} is not a collective that a job file has", "leave it out")
+        raise _fault(
+            source, at, f"{shown(name)} is not a collective that a job file has", "leave it out"
+        )
     return kind
 
 

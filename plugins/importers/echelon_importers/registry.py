@@ -34,7 +34,10 @@ def format_names() -> tuple[str, ...]:
 
 
 def load_importer(name: str) -> type[Importer[Any]]:
-    """Return the class of the importer of a format. Raises `DocumentError` for an unknown format."""
+    """Return the class of the importer of a format.
+
+    Raises `DocumentError` for an unknown format.
+    """
     entry = _registered().get(name)
     if entry is None:
         hint = suggestion(name, _registered())
@@ -48,6 +51,9 @@ def load_importer(name: str) -> type[Importer[Any]]:
 
 
 def make_importer(name: str, given: Mapping[str, object]) -> Importer[Any]:
-    """Return the importer of a format with options by name. Raises `DocumentError` for an unknown format or option."""
+    """Return the importer of a format with options by name.
+
+    Raises `DocumentError` for an unknown format or option.
+    """
     importer = load_importer(name)
     return importer(parse_document(importer.Options, dict(given), f"format {name}"))

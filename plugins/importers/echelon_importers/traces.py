@@ -23,11 +23,15 @@ from echelon_importers.workload import (
 
 K = TypeVar("K")
 _MOST_REDUCED = 20_000
-"""The number of nodes up to which redundant dependencies are looked for; the memory grows with the square."""
+"""The number of nodes up to which redundant dependencies are looked for; the memory grows with the
+square.
+"""
 
 _LONGEST_LABEL = 40
 _MOST_IN_ROUNDS = 16
-"""The most ranks of which a collective of Gloo is described message by message: their number grows with the square."""
+"""The most ranks of which a collective of Gloo is described message by message: their number grows
+with the square.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,10 @@ Transfers = Literal["eager", "rendezvous", "buffered"]
 
 * `eager`: it starts when its sender is ready, and what the sender waits for is its end.
 * `rendezvous`: it starts when both are ready. NCCL's are so.
-* `buffered`: the same, but its sender waits for no more than the start, since the kernel takes the bytes. A host sends
-  one thing after the other, so the word that a receiver is ready comes behind what it sends already. Gloo's are so, and
-  its all-reduces and all-gathers are described message by message.
+* `buffered`: the same, but its sender waits for no more than the start, since the kernel takes the
+  bytes. A host sends one thing after the other, so the word that a receiver is ready comes behind
+  what it sends already. Gloo's are so, and its all-reduces and all-gathers are described message by
+  message.
 """
 
 
@@ -91,10 +96,10 @@ def assemble(
 ) -> Workload:
     """Return the workload of ranks 0, 1, ..., whose traces are in the files `sources`.
 
-    The k-th collective of a group is the same on all its ranks, in the order in which traces list them; so are the k-th
-    transfer from one rank to another with a tag, and its receipt. Unless transfers are `eager`, a reduce of one byte
-    tells the sender that the receiver is ready. Raises `DocumentError` for what has no counterpart, and for nodes that
-    wait for each other in a circle.
+    The k-th collective of a group is the same on all its ranks, in the order in which traces list
+    them; so are the k-th transfer from one rank to another with a tag, and its receipt. Unless
+    transfers are `eager`, a reduce of one byte tells the sender that the receiver is ready. Raises
+    `DocumentError` for what has no counterpart, and for nodes that wait for each other in a circle.
     """
     if sum(map(len, traces)) > MOST_NODES:
         raise TooLargeError
@@ -152,7 +157,8 @@ def assemble(
         raise DocumentError(
             sources[0].name,
             "",
-            f"ranks wait for each other in a circle, at {stuck} (check that the files are of one run)",
+            f"ranks wait for each other in a circle, at {stuck} (check that the files are of one"
+            " run)",
             code="cycle",
         )
     nodes = tuple(replace(made[name], after=tuple(waits[name])) for name in order)
@@ -160,9 +166,15 @@ def assemble(
     return Workload(len(traces), named, nodes, tally, in_turn=transfers == "buffered")
 
 
-def _collective(name: str, joined: Joined, group: tuple[str, ...], transfers: Transfers) -> CollectiveStep:
+def _collective(
+    name: str, joined: Joined, group: tuple[str, ...], transfers: Transfers
+) -> CollectiveStep:
     step = CollectiveStep(name, joined.kind, group, joined.size_bytes)
-    if transfers == "buffered" and joined.kind in ("all-reduce", "all-gather") and len(group) <= _MOST_IN_ROUNDS:
+    if (
+        transfers == "buffered"
+        and joined.kind in ("all-reduce", "all-gather")
+        and len(group) <= _MOST_IN_ROUNDS
+    ):
         return replace(step, algorithm="gloo", rounds=True)
     return step
 
@@ -183,7 +195,9 @@ def _names(
 ) -> tuple[Mapping[tuple[int, int], str], dict[tuple[int, ...], str]]:
     """Return names for the parts of collectives and transfers, by rank and node, and for groups."""
     joined: dict[tuple[str, tuple[int, ...]], dict[int, list[TraceNode]]] = {}
-    ends: dict[tuple[int, int, int], tuple[list[TraceNode], list[TraceNode]]] = defaultdict(lambda: ([], []))
+    ends: dict[tuple[int, int, int], tuple[list[TraceNode], list[TraceNode]]] = defaultdict(
+        lambda: ([], [])
+    )
     read: set[str] = set()
     for rank, trace in enumerate(traces):
         # What several ranks run alike was read once.
@@ -194,10 +208,16 @@ def _names(
                 tally.read["collectives"] += once
                 if len(node.does.ranks) < 2:
                     tally.ignored["collectives of groups of one rank"] += 1
-                elif not node.does.size_bytes and node.does.kind != "barrier" and node.does.parts is None:
+                elif (
+                    not node.does.size_bytes
+                    and node.does.kind != "barrier"
+                    and node.does.parts is None
+                ):
                     tally.ignored["collectives of no bytes"] += 1
                 else:
-                    joined.setdefault((node.does.group, node.does.ranks), {}).setdefault(rank, []).append(node)
+                    joined.setdefault((node.does.group, node.does.ranks), {}).setdefault(
+                        rank, []
+                    ).append(node)
             elif isinstance(node.does, TracedTransfer):
                 src, dst = (rank, node.does.peer) if node.does.sends else (node.does.peer, rank)
                 ends[src, dst, node.does.tag][not node.does.sends].append(node)
@@ -211,31 +231,50 @@ def _names(
         groups.setdefault(ranks, group)
         _check_parts(sources, ranks, parts)
         for number in range(len(parts[ranks[0]])):
-            names.update({(rank, parts[rank][number].number): f"{group}-{number}" for rank in ranks})
+            names.update(
+                {(rank, parts[rank][number].number): f"{group}-{number}" for rank in ranks}
+            )
     for (src, dst, tag), (sent, received) in ends.items():
         _check_ends(sources, src, dst, sent, received)
         for number, (send, receipt) in enumerate(zip(sent, received, strict=True)):
-            names[src, send.number] = names[dst, receipt.number] = f"send-{src}-{dst}-t{tag}-{number}"
+            names[src, send.number] = names[dst, receipt.number] = (
+                f"send-{src}-{dst}-t{tag}-{number}"
+            )
     return names, groups
 
 
-def _check_parts(sources: Sequence[Source], ranks: tuple[int, ...], parts: Mapping[int, Sequence[TraceNode]]) -> None:
+def _check_parts(
+    sources: Sequence[Source], ranks: tuple[int, ...], parts: Mapping[int, Sequence[TraceNode]]
+) -> None:
     first = ranks[0]
     for rank in (*parts, *ranks):
         if not (0 <= rank < len(sources) and rank in ranks):
             where = min(parts)
-            raise _fault(sources[where], parts[where][0], f"rank {rank} is not among the files", "add its file")
+            raise _fault(
+                sources[where],
+                parts[where][0],
+                f"rank {rank} is not among the files",
+                "add its file",
+            )
     for rank in ranks:
         mine, other = parts.get(rank, ()), parts.get(first, ())
         for a, b in zip(mine, other, strict=False):
             if _agreed(a.does) != _agreed(b.does):
                 raise _fault(
-                    sources[rank], a, f"differs from node {b.number} of {sources[first].name}", "match the files"
+                    sources[rank],
+                    a,
+                    f"differs from node {b.number} of {sources[first].name}",
+                    "match the files",
                 )
         if len(mine) != len(other):
             longer, where = (mine, rank) if len(mine) > len(other) else (other, first)
             lone = longer[min(len(mine), len(other))]
-            raise _fault(sources[where], lone, "has no counterpart on other ranks of its group", "check all files")
+            raise _fault(
+                sources[where],
+                lone,
+                "has no counterpart on other ranks of its group",
+                "check all files",
+            )
 
 
 def _agreed(does: Work | Joined | TracedTransfer) -> Work | Joined | TracedTransfer:
@@ -246,7 +285,11 @@ def _agreed(does: Work | Joined | TracedTransfer) -> Work | Joined | TracedTrans
 
 
 def _check_ends(
-    sources: Sequence[Source], src: int, dst: int, sent: Sequence[TraceNode], received: Sequence[TraceNode]
+    sources: Sequence[Source],
+    src: int,
+    dst: int,
+    sent: Sequence[TraceNode],
+    received: Sequence[TraceNode],
 ) -> None:
     for send, receipt in zip(sent, received, strict=False):
         assert isinstance(send.does, TracedTransfer)
@@ -255,27 +298,38 @@ def _check_ends(
             raise _fault(
                 sources[dst],
                 receipt,
-                f"receives {receipt.does.size_bytes} B, but node {send.number} of {sources[src].name} sends "
-                f"{send.does.size_bytes} B",
+                f"receives {receipt.does.size_bytes} B, but node {send.number} of"
+                f" {sources[src].name} sends {send.does.size_bytes} B",
                 "correct one of them",
             )
     if len(sent) != len(received) or src == dst:
         longer, where = (sent, src) if len(sent) > len(received) else (received, dst)
         lone = longer[min(len(sent), len(received), len(longer) - 1)]
-        raise _fault(sources[where], lone, f"has no counterpart on rank {dst if where == src else src}", "add it")
+        raise _fault(
+            sources[where],
+            lone,
+            f"has no counterpart on rank {dst if where == src else src}",
+            "add it",
+        )
 
 
 def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
-    """Return the nodes of a trace behind those that they wait for, without waits that follow from others."""
+    """Return the nodes of a trace behind those that they wait for, without waits that follow from
+    others.
+    """
     nodes = {node.number: node for node in trace}
     for node in trace:
         for number in node.after:
             if number not in nodes:
-                raise _fault(source, node, f"waits for node {number}, which is not in the trace", "add it")
+                raise _fault(
+                    source, node, f"waits for node {number}, which is not in the trace", "add it"
+                )
     order = _order({node.number: dict.fromkeys(node.after) for node in trace})
     if len(order) < len(trace):
         stuck = next(node for node in trace if node.number not in order)
-        raise _fault(source, stuck, "is part of a circle of nodes that wait for each other", "remove an edge")
+        raise _fault(
+            source, stuck, "is part of a circle of nodes that wait for each other", "remove an edge"
+        )
     ordered = [nodes[number] for number in order]
     return _reduced(ordered) if len(ordered) <= _MOST_REDUCED else ordered
 
@@ -291,7 +345,11 @@ def _reduced(ordered: Sequence[TraceNode]) -> list[TraceNode]:
         for at in places:
             indirect |= before[at]
         before.append(indirect | sum(1 << at for at in places))
-        out.append(replace(node, after=tuple(ordered[at].number for at in places if not indirect >> at & 1)))
+        out.append(
+            replace(
+                node, after=tuple(ordered[at].number for at in places if not indirect >> at & 1)
+            )
+        )
     return out
 
 
@@ -316,4 +374,6 @@ def _order(waits: Mapping[K, Iterable[K]]) -> dict[K, None]:
 
 
 def _fault(source: Source, node: TraceNode, reason: str, remedy: str) -> DocumentError:
-    return DocumentError(source.name, f"node {node.number}", f"{reason} ({remedy})", code="invalid-value")
+    return DocumentError(
+        source.name, f"node {node.number}", f"{reason} ({remedy})", code="invalid-value"
+    )

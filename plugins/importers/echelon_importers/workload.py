@@ -1,4 +1,6 @@
-"""The workload that an importer has read: computing and communication on numbered ranks, and notes about the file."""
+"""The workload that an importer has read: computing and communication on numbered ranks, and notes
+about the file.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 MOST_NODES = 300_000
 """The most nodes of a workload before chains of computing are joined."""
-CollectiveKind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "barrier"]
+CollectiveKind = Literal[
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "barrier"
+]
 
 
 SPREAD = "parts of --computing, one after each row of a list"
@@ -54,27 +58,38 @@ class Workload:
 
 
 def contracted(workload: Workload) -> Workload:
-    """Return the workload with chains of computing on one rank as one node, and computing that takes no time left out.
+    """Return the workload with chains of computing on one rank as one node, and computing that
+    takes no time left out.
 
-    Both change no time at which anything starts or finishes. The number of steps is linear in nodes and edges.
+    Both change no time at which anything starts or finishes. The number of steps is linear in nodes
+    and edges.
     """
-    followers: Counter[str] = Counter(name for node in workload.nodes for name in dict.fromkeys(node.after))
+    followers: Counter[str] = Counter(
+        name for node in workload.nodes for name in dict.fromkeys(node.after)
+    )
     instead: dict[str, tuple[str, ...]] = {}
     """The nodes to wait for in place of each node that was left out."""
     kept: dict[str, Step] = {}
     chained = dropped = 0
     for node in workload.nodes:
-        after = tuple(dict.fromkeys(final for name in node.after for final in instead.get(name, (name,))))
+        after = tuple(
+            dict.fromkeys(final for name in node.after for final in instead.get(name, (name,)))
+        )
         if isinstance(node, ComputeUnit):
             if node.duration_s == 0 and (len(after) <= 1 or followers[node.name] <= 1):
                 instead[node.name] = after
                 dropped += 1
-                # With several nodes before it there is one follower, which waits for each of them instead.
+                # With several nodes before it there is one follower, which waits for each of them
+                # instead.
                 if len(after) == 1:
                     followers[after[0]] += followers[node.name] - 1
                 continue
             before = kept.get(after[0]) if len(after) == 1 else None
-            if isinstance(before, ComputeUnit) and before.worker == node.worker and followers[before.name] == 1:
+            if (
+                isinstance(before, ComputeUnit)
+                and before.worker == node.worker
+                and followers[before.name] == 1
+            ):
                 kept[before.name] = replace(before, duration_s=before.duration_s + node.duration_s)
                 instead[node.name] = (before.name,)
                 followers[before.name] = followers[node.name]
@@ -82,18 +97,24 @@ def contracted(workload: Workload) -> Workload:
                 continue
         kept[node.name] = node if after == node.after else replace(node, after=after)
     tally = workload.tally + ReadCounts(
-        derived=Counter({"computing joined with the computing before it": chained} if chained else {}),
+        derived=Counter(
+            {"computing joined with the computing before it": chained} if chained else {}
+        ),
         ignored=Counter({"computing that takes no time": dropped} if dropped else {}),
     )
     return replace(workload, nodes=tuple(kept.values()), tally=tally)
 
 
 def merged(workload: Workload) -> Workload:
-    """Return the workload with runs of the same collective on the same group, with nothing between, as one each.
+    """Return the workload with runs of the same collective on the same group, with nothing between,
+    as one each.
 
-    Bytes are kept; rounds and the waiting between them are not. The number of steps is linear in nodes and edges.
+    Bytes are kept; rounds and the waiting between them are not. The number of steps is linear in
+    nodes and edges.
     """
-    followers: Counter[str] = Counter(name for node in workload.nodes for name in dict.fromkeys(node.after))
+    followers: Counter[str] = Counter(
+        name for node in workload.nodes for name in dict.fromkeys(node.after)
+    )
     instead: dict[str, str] = {}
     kept: dict[str, Step] = {}
     for node in workload.nodes:
@@ -113,7 +134,9 @@ def merged(workload: Workload) -> Workload:
         else:
             kept[node.name] = node if after == node.after else replace(node, after=after)
     joined = len(workload.nodes) - len(kept)
-    tally = workload.tally + ReadCounts(derived=Counter({"collectives joined with the same one before": joined}))
+    tally = workload.tally + ReadCounts(
+        derived=Counter({"collectives joined with the same one before": joined})
+    )
     return replace(workload, nodes=tuple(kept.values()), tally=tally)
 
 
@@ -155,7 +178,8 @@ class Builder:
     ) -> None:
         """Add a collective operation. Without `waits`, what the ranks do next does not wait for it.
 
-        `group` is a kind of groups. New ranks are named by it and a number that counts the groups of that kind.
+        `group` is a kind of groups. New ranks are named by it and a number that counts the groups
+        of that kind.
         """
         if ranks not in self._workers:
             self._workers[ranks] = tuple(map(str, ranks))

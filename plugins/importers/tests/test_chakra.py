@@ -45,13 +45,23 @@ def test_two_ranks_compute_send_and_communicate(packed: bool) -> None:
     for each in workload.nodes:
         by_kind[type(each)].append(each)
     sends = [each for each in workload.nodes if isinstance(each, Flow)]
-    assert [(each.src, each.dst, each.size_bytes, each.after) for each in sends] == [("0", "1", 4096, ("n0-r0",))]
+    assert [(each.src, each.dst, each.size_bytes, each.after) for each in sends] == [
+        ("0", "1", 4096, ("n0-r0",))
+    ]
     computes = {each.name: each for each in workload.nodes if isinstance(each, ComputeUnit)}
     assert computes["n0-r0"].duration_s == Fraction(1500, 10**6)
     assert set(computes["n2-r1"].after) == {"n0-r1", sends[0].name}
     reduced, gathered = (each for each in workload.nodes if isinstance(each, CollectiveStep))
-    assert (reduced.operation, reduced.size_bytes, set(reduced.after)) == ("all-reduce", 1_000_000, {"n2-r0", "n2-r1"})
-    assert (gathered.operation, gathered.size_bytes, gathered.after) == ("all-gather", 2 * 500, (reduced.name,))
+    assert (reduced.operation, reduced.size_bytes, set(reduced.after)) == (
+        "all-reduce",
+        1_000_000,
+        {"n2-r0", "n2-r1"},
+    )
+    assert (gathered.operation, gathered.size_bytes, gathered.after) == (
+        "all-gather",
+        2 * 500,
+        (reduced.name,),
+    )
 
 
 def test_what_transfers_wait_for() -> None:
@@ -75,17 +85,29 @@ def test_what_transfers_wait_for() -> None:
     one, other = "send-0-1-t0-0", "send-1-0-t0-0"
     assert (waits["eager"][one], waits["eager"]["n4-r0"]) == ({"n0-r0"}, {"n3-r0", one})
     both = waits["rendezvous"]
-    assert (both[one], both[f"ready-{one}"], both["n4-r0"]) == ({f"ready-{one}"}, {"n0-r0", "n0-r1"}, {"n3-r0", one})
+    assert (both[one], both[f"ready-{one}"], both["n4-r0"]) == (
+        {f"ready-{one}"},
+        {"n0-r0", "n0-r1"},
+        {"n3-r0", one},
+    )
     buffered = waits["buffered"]
     assert buffered["n4-r0"] == {"n3-r0", f"ready-{one}"}
     assert buffered[f"ready-{one}"] == buffered[f"ready-{other}"] == {"n0-r0", "n0-r1"}
-    turns = [read(sources, transfers=transfers).in_turn for transfers in ("eager", "rendezvous", "buffered")]
+    turns = [
+        read(sources, transfers=transfers).in_turn
+        for transfers in ("eager", "rendezvous", "buffered")
+    ]
     assert turns == [False, False, True]
 
 
 @pytest.mark.parametrize(("ranks", "described"), [(2, True), (16, True), (17, False)])
-def test_collectives_of_gloo_are_described_message_by_message_in_small_groups(ranks: int, described: bool) -> None:
-    source = Source("a.et", delimited(NEW["GlobalMetadata"](version="1"), node(1, 7, comm_type=0, comm_size=900)))
+def test_collectives_of_gloo_are_described_message_by_message_in_small_groups(
+    ranks: int, described: bool
+) -> None:
+    source = Source(
+        "a.et",
+        delimited(NEW["GlobalMetadata"](version="1"), node(1, 7, comm_type=0, comm_size=900)),
+    )
     for transfers in ("eager", "buffered"):
         [step] = read([source], ranks=ranks, transfers=transfers).nodes
         assert isinstance(step, CollectiveStep)
@@ -100,7 +122,9 @@ def test_both_generations_of_the_schema_say_the_same() -> None:
         node(1, 7, [0], comm_type=6, comm_size=900),
     )
     old = delimited(old_node(0, 4, runtime=7), old_node(1, 7, [0], comm_type=1, comm_size=900))
-    assert read([Source("a.0.et", new)], ranks=3).nodes == read([Source("a.0.et", old)], ranks=3).nodes
+    assert (
+        read([Source("a.0.et", new)], ranks=3).nodes == read([Source("a.0.et", old)], ranks=3).nodes
+    )
 
 
 def test_json_says_the_same_as_protobuf() -> None:
@@ -108,15 +132,28 @@ def test_json_says_the_same_as_protobuf() -> None:
     binary = read([Source("a.et", delimited(NEW["GlobalMetadata"](version="1"), *parts))], ranks=3)
     names = {4: "COMP_NODE", 7: "COMM_COLL_NODE"}
     documents = [json.loads(MessageToJson(part)) for part in parts]
-    written = '{"version": "1"}' + "".join(json.dumps(each | {"type": names[each["type"]]}) for each in documents)
+    written = '{"version": "1"}' + "".join(
+        json.dumps(each | {"type": names[each["type"]]}) for each in documents
+    )
     assert read([Source("a.json", written.encode())], ranks=3).nodes == binary.nodes
     snake = [json.loads(MessageToJson(part, preserving_proto_field_name=True)) for part in parts]
-    for text in (json.dumps(documents), json.dumps({"nodes": snake}), "\n".join(map(json.dumps, snake))):
+    for text in (
+        json.dumps(documents),
+        json.dumps({"nodes": snake}),
+        "\n".join(map(json.dumps, snake)),
+    ):
         assert read([Source("a.json", text.encode())], ranks=3).nodes == binary.nodes
     feeder = {
         "workload_graph": [
             {"Id": 0, "Name": "a", "NodeType": 4, "data_deps": [], "runtime": 7},
-            {"Id": 1, "Name": "b", "NodeType": 7, "data_deps": [0], "comm_type": 6, "comm_size": 900},
+            {
+                "Id": 1,
+                "Name": "b",
+                "NodeType": 7,
+                "data_deps": [0],
+                "comm_type": 6,
+                "comm_size": 900,
+            },
         ]
     }
     assert read([Source("a.json", json.dumps(feeder).encode())], ranks=3).nodes == binary.nodes
@@ -152,7 +189,10 @@ def test_a_refusal_names_the_node(parts: list[object], place: str) -> None:
 
 def test_ranks_that_disagree_are_refused() -> None:
     traces = [
-        Source(f"a.{rank}.et", delimited(NEW["GlobalMetadata"](), node(0, 7, comm_type=0, comm_size=size)))
+        Source(
+            f"a.{rank}.et",
+            delimited(NEW["GlobalMetadata"](), node(0, 7, comm_type=0, comm_size=size)),
+        )
         for rank, size in enumerate((8, 16))
     ]
     with pytest.raises(DocumentError) as refusal:

@@ -22,7 +22,16 @@ def run(*arguments: str | Path) -> Result:
 
 def test_a_job_file_is_written_and_summarised(tmp_path: Path) -> None:
     out = tmp_path / "job.yaml"
-    result = run("pipedream", DATA / "vgg16.graph.txt", "-o", out, "--hosts", "a,b,c,d", "--bandwidth", "10 Gbit/s")
+    result = run(
+        "pipedream",
+        DATA / "vgg16.graph.txt",
+        "-o",
+        out,
+        "--hosts",
+        "a,b,c,d",
+        "--bandwidth",
+        "10 Gbit/s",
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     assert "40 layers" in result.stdout
     assert "stage 1" in result.stdout
@@ -33,7 +42,18 @@ def test_hosts_have_several_ranks(tmp_path: Path) -> None:
     out = tmp_path / "job.yaml"
     traces = sorted(DATA.glob("*.et"))
     result = run(
-        *("chakra", *traces, "-o", out, "--ranks-per-host", "2", "--local-bandwidth", "100 Gbit/s", "--name", "n"),
+        *(
+            "chakra",
+            *traces,
+            "-o",
+            out,
+            "--ranks-per-host",
+            "2",
+            "--local-bandwidth",
+            "100 Gbit/s",
+            "--name",
+            "n",
+        ),
         *("--computing", "0 s"),
     )
     assert result.exit_code == 0, result.stderr
@@ -57,25 +77,38 @@ def test_a_job_that_computes_nothing_is_refused_unless_that_is_meant(tmp_path: P
         by_host[unit.worker] += unit.duration_s  # type: ignore[assignment]
     assert set(by_host) == {f"h{number}" for number in range(1, 17)}
     # A file has durations to the picosecond, so that parts are rounded.
-    assert all(abs(time_s - Fraction(3, 10)) < len(job.computes) * Fraction(1, 10**12) for time_s in by_host.values())
+    assert all(
+        abs(time_s - Fraction(3, 10)) < len(job.computes) * Fraction(1, 10**12)
+        for time_s in by_host.values()
+    )
 
 
 @pytest.mark.parametrize(
     ("format_name", "file", "computing"),
-    [("pipedream", "vgg16.graph.txt", "0 s"), ("pipedream", "vgg16.graph.txt", "1 s"), ("chakra", "*.et", "1 s")],
+    [
+        ("pipedream", "vgg16.graph.txt", "0 s"),
+        ("pipedream", "vgg16.graph.txt", "1 s"),
+        ("chakra", "*.et", "1 s"),
+    ],
 )
 def test_times_of_computing_go_with_files_that_lack_them(
     format_name: str, file: str, computing: str, tmp_path: Path
 ) -> None:
-    of_pipedream = ("--hosts", "4", "--bandwidth", "10 Gbit/s") if format_name == "pipedream" else ()
+    of_pipedream = (
+        ("--hosts", "4", "--bandwidth", "10 Gbit/s") if format_name == "pipedream" else ()
+    )
     files = sorted(DATA.glob(file))
-    result = run(format_name, *files, *of_pipedream, "-o", tmp_path / "job.yaml", "--computing", computing)
+    result = run(
+        format_name, *files, *of_pipedream, "-o", tmp_path / "job.yaml", "--computing", computing
+    )
     assert result.exit_code == 2
     assert "--computing: the file" in result.stderr
 
 
 def test_what_was_read_is_what_the_files_hold(tmp_path: Path) -> None:
-    """Each of the four published traces has one node, a collective; one of them alone is run by all ranks."""
+    """Each of the four published traces has one node, a collective; one of them alone is run by all
+    ranks.
+    """
     traces, rest = sorted(DATA.glob("*.et")), ("-o", tmp_path / "job.yaml", "--computing", "0 s")
     assert "read: 4 nodes, 4 collectives\n" in run("chakra", *traces, *rest).stdout
     alone = run("chakra", traces[0], "--hosts", "8", *rest).stdout
@@ -91,8 +124,26 @@ def test_what_was_read_is_what_the_files_hold(tmp_path: Path) -> None:
         ("pipedream", DATA / "vgg16.graph.txt"),
         ("pipedream", DATA / "vgg16.graph.txt", "--hosts", "4"),
         ("pipedream", DATA / "vgg16.graph.txt", "--hosts", "4", "--bandwidth", "fast"),
-        ("pipedream", DATA / "vgg16.graph.txt", "--hosts", "4", "--bandwidth", "1 Gbit/s", "--layers", "2"),
-        ("pipedream", DATA / "vgg16.graph.txt", "--hosts", "4", "--bandwidth", "1 Gbit/s", "--set", "batches"),
+        (
+            "pipedream",
+            DATA / "vgg16.graph.txt",
+            "--hosts",
+            "4",
+            "--bandwidth",
+            "1 Gbit/s",
+            "--layers",
+            "2",
+        ),
+        (
+            "pipedream",
+            DATA / "vgg16.graph.txt",
+            "--hosts",
+            "4",
+            "--bandwidth",
+            "1 Gbit/s",
+            "--set",
+            "batches",
+        ),
         ("chakra", *sorted(DATA.glob("*.et")), "--hosts", "3"),
         ("chakra", *sorted(DATA.glob("*.et")), "--name", "not a name", "--computing", "0 s"),
         ("aicb", next(DATA.glob("*.csv")), "--hosts", "16", "--gpu", "A100"),

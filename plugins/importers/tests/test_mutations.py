@@ -1,4 +1,6 @@
-"""Damaged files: every importer refuses in one line, or reads exactly what the damaged file says."""
+"""Damaged files: every importer refuses in one line, or reads exactly what the damaged file
+says.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ def text(words: str) -> list[Source]:
 
 def graph() -> list[Source]:
     lines = (DATA / "vgg16.graph.txt").read_text().splitlines()
-    return text("\n".join(line for line in lines if not line.startswith("node1 ") and "node1 --" not in line))
+    return text(
+        "\n".join(
+            line for line in lines if not line.startswith("node1 ") and "node1 --" not in line
+        )
+    )
 
 
 def same_rows(sources: Sequence[Source], workload: Workload) -> None:
@@ -73,9 +79,13 @@ def same_layers(sources: Sequence[Source], workload: Workload) -> None:
 
 def same_times(sources: Sequence[Source], workload: Workload) -> None:
     """Check that a pipeline computes for as long as its profile says, for each mini-batch."""
-    said = re.findall(r"^\S.*?_time=([\d.]+), \w+_time=([\d.]+), ", sources[0].data.decode(), re.MULTILINE)
+    said = re.findall(
+        r"^\S.*?_time=([\d.]+), \w+_time=([\d.]+), ", sources[0].data.decode(), re.MULTILINE
+    )
     total = sum((Fraction(time) for times in said for time in times), Fraction(0)) / 1000
-    computed = sum((node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)), Fraction(0))
+    computed = sum(
+        (node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)), Fraction(0)
+    )
     assert computed <= total * workload.tally.derived["mini-batches"]
 
 
@@ -90,7 +100,9 @@ def same_attributes(sources: Sequence[Source], workload: Workload) -> None:
         if attribute.name == "comm_size"
     }
     for node in workload.nodes:
-        if isinstance(node, Flow) or (isinstance(node, CollectiveStep) and node.operation != "barrier"):
+        if isinstance(node, Flow) or (
+            isinstance(node, CollectiveStep) and node.operation != "barrier"
+        ):
             factor = len(node.group) if isinstance(node, CollectiveStep) else 1
             assert node.size_bytes in sizes or node.size_bytes in {size * factor for size in sizes}
 
@@ -112,7 +124,12 @@ def same_elements(sources: Sequence[Source], workload: Workload) -> None:
 Check = Callable[[Sequence[Source], Workload], None]
 CASES: dict[str, tuple[str, list[Source], dict[str, object], Check]] = {
     "aicb": ("aicb", text(PIPELINE), {"computing": "0 s"}, same_rows),
-    "astra-sim": ("astra-sim", text(HEAD.format("HYBRID_DATA_MODEL") + LAYERS), {"model": "2"}, same_layers),
+    "astra-sim": (
+        "astra-sim",
+        text(HEAD.format("HYBRID_DATA_MODEL") + LAYERS),
+        {"model": "2"},
+        same_layers,
+    ),
     "simai": (
         "simai",
         text(HEAD.format("HYBRID_TRANSFORMER model_parallel_NPU_group: 2 ep: 1") + LAYERS),
@@ -121,10 +138,19 @@ CASES: dict[str, tuple[str, list[Source], dict[str, object], Check]] = {
     ),
     "chakra": ("chakra", two_ranks(), {}, same_attributes),
     "pipedream": ("pipedream", graph(), {"bandwidth": "10 Gbit/s"}, same_times),
-    "kineto": ("pytorch", [kineto(kernel(0, 10), all_reduce(10, 50), kernel(15, 20))], {}, same_elements),
+    "kineto": (
+        "pytorch",
+        [kineto(kernel(0, 10), all_reduce(10, 50), kernel(15, 20))],
+        {},
+        same_elements,
+    ),
     "execution": (
         "pytorch",
-        [execution(recorded("allreduce", 10), recorded("_allgather_base", 30), recorded("wait", 1))],
+        [
+            execution(
+                recorded("allreduce", 10), recorded("_allgather_base", 30), recorded("wait", 1)
+            )
+        ],
         {"computing": "0 s"},
         same_elements,
     ),

@@ -13,12 +13,26 @@ from echelon.model.jobs.graph import CollectiveStep, ComputeUnit
 from echelon_importers import Source, Workload, make_importer
 
 
-def kernel(start_us: float, us: float, stream: int = 7, name: str = "gemm", **args: Any) -> dict[str, Any]:
-    return {"ph": "X", "cat": "kernel", "name": name, "ts": start_us, "dur": us, "args": {"stream": stream, **args}}
+def kernel(
+    start_us: float, us: float, stream: int = 7, name: str = "gemm", **args: Any
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": name,
+        "ts": start_us,
+        "dur": us,
+        "args": {"stream": stream, **args},
+    }
 
 
 def all_reduce(start_us: float, us: float, elements: int = 100, **args: Any) -> dict[str, Any]:
-    said = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "BFloat16", "Group size": 2}
+    said = {
+        "Collective name": "allreduce",
+        "In msg nelems": elements,
+        "dtype": "BFloat16",
+        "Group size": 2,
+    }
     return kernel(start_us, us, 24, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", **(said | args))
 
 
@@ -29,7 +43,11 @@ def kineto(*events: dict[str, Any], rank: int = 0, world: int = 2) -> Source:
 
 def recorded(name: str, elements: int, size: int = 2, group: object = 5) -> dict[str, Any]:
     tensor = [[1, 2, 0, elements, 2, "cuda:0"]]
-    return {"id": 1, "name": "record_param_comms", "inputs": [tensor, 3, group, 0, name, [], [], size]}
+    return {
+        "id": 1,
+        "name": "record_param_comms",
+        "inputs": [tensor, 3, group, 0, name, [], [], size],
+    }
 
 
 def execution(*nodes: dict[str, Any], rank: int = 0) -> Source:
@@ -42,11 +60,16 @@ def read(*sources: Source, **options: object) -> Workload:
 
 def test_kernels_wait_for_their_stream_and_for_what_had_ended() -> None:
     workload = read(kineto(kernel(0, 10), all_reduce(10, 50), kernel(15, 20), kernel(65, 5)))
-    rank_0 = {node.name: node for node in workload.nodes if isinstance(node, ComputeUnit) and node.worker == "0"}
+    rank_0 = {
+        node.name: node
+        for node in workload.nodes
+        if isinstance(node, ComputeUnit) and node.worker == "0"
+    }
     [collective] = [node for node in workload.nodes if isinstance(node, CollectiveStep)]
     assert (collective.operation, collective.size_bytes) == ("all-reduce", 200)
     assert collective.group == ("0", "1")
-    # The second kernel overlaps with the collective; the host needed 5 us to start it, and 5 us to start the last one.
+    # The second kernel overlaps with the collective; the host needed 5 us to start it, and 5 us to
+    # start the last one.
     assert rank_0["n4-r0"].after == ("n0-r0",)
     assert rank_0["n4-r0"].duration_s == Fraction(25, 10**6)
     assert set(rank_0["n6-r0"].after) == {"n4-r0", collective.name}
@@ -54,18 +77,37 @@ def test_kernels_wait_for_their_stream_and_for_what_had_ended() -> None:
 
 
 def test_an_execution_trace_gives_the_bytes_that_kineto_lacks() -> None:
-    events = (kernel(0, 10), kernel(10, 50, 24, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)"))
+    events = (
+        kernel(0, 10),
+        kernel(10, 50, 24, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)"),
+    )
     with pytest.raises(DocumentError):
         read(kineto(*events))
-    nodes = (recorded("allreduce", 10, size=1), recorded("allreduce", 30), {"id": 2, "name": "aten::add"})
-    [collective] = [node for node in read(kineto(*events), execution(*nodes)).nodes if isinstance(node, CollectiveStep)]
+    nodes = (
+        recorded("allreduce", 10, size=1),
+        recorded("allreduce", 30),
+        {"id": 2, "name": "aten::add"},
+    )
+    [collective] = [
+        node
+        for node in read(kineto(*events), execution(*nodes)).nodes
+        if isinstance(node, CollectiveStep)
+    ]
     assert collective.size_bytes == 60
 
 
 def test_an_execution_trace_alone_gives_the_order() -> None:
-    nodes = (recorded("_allgather_base", 10), recorded("_reduce_scatter_base", 30), recorded("wait", 1))
+    nodes = (
+        recorded("_allgather_base", 10),
+        recorded("_reduce_scatter_base", 30),
+        recorded("wait", 1),
+    )
     workload = read(execution(*nodes), ranks=2)
-    assert [(node.operation, node.size_bytes) for node in workload.nodes if isinstance(node, CollectiveStep)] == [
+    assert [
+        (node.operation, node.size_bytes)
+        for node in workload.nodes
+        if isinstance(node, CollectiveStep)
+    ] == [
         ("all-gather", 40),
         ("reduce-scatter", 60),
     ]
@@ -73,7 +115,10 @@ def test_an_execution_trace_alone_gives_the_order() -> None:
 
 
 def test_uneven_all_to_alls_keep_the_total() -> None:
-    files = [execution(recorded("all_to_allv", elements), rank=rank) for rank, elements in enumerate((10, 30))]
+    files = [
+        execution(recorded("all_to_allv", elements), rank=rank)
+        for rank, elements in enumerate((10, 30))
+    ]
     [collective] = read(*files).nodes
     assert isinstance(collective, CollectiveStep)
     assert collective.size_bytes == (20 + 60) // 2
@@ -95,10 +140,20 @@ def test_process_groups_name_their_ranks() -> None:
 
 def test_a_step_of_the_profiler_is_an_iteration() -> None:
     steps = [
-        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": 100 * n, "dur": 100} for n in (1, 2)
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{n}",
+            "ts": 100 * n,
+            "dur": 100,
+        }
+        for n in (1, 2)
     ]
     source = kineto(*steps, kernel(110, 10), kernel(210, 20), kernel(240, 20))
-    assert [len(read(source, **chosen).nodes) // 2 for chosen in ({}, {"iterations": "2"}, {"iterations": "1:2"})] == [
+    assert [
+        len(read(source, **chosen).nodes) // 2
+        for chosen in ({}, {"iterations": "2"}, {"iterations": "1:2"})
+    ] == [
         1,
         2,
         3,

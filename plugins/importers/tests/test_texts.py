@@ -27,7 +27,9 @@ def counted(workload: Workload) -> Counter[tuple[str, str]]:
     count: Counter[tuple[str, str]] = Counter()
     for node in workload.nodes:
         if isinstance(node, CollectiveStep):
-            count[node.operation, workload.groups[node.group].rstrip("0123456789")] += node.size_bytes
+            count[node.operation, workload.groups[node.group].rstrip("0123456789")] += (
+                node.size_bytes
+            )
     return count
 
 
@@ -46,7 +48,11 @@ def test_a_list_has_the_bytes_of_its_rows() -> None:
 
 
 def test_a_text_has_the_bytes_of_its_layers() -> None:
-    names = {"ALLREDUCE": "all-reduce", "ALLGATHER": "all-gather", "REDUCESCATTER": "reduce-scatter"}
+    names = {
+        "ALLREDUCE": "all-reduce",
+        "ALLGATHER": "all-gather",
+        "REDUCESCATTER": "reduce-scatter",
+    }
     expected: Counter[tuple[str, str]] = Counter()
     time_s = Fraction(0)
     for line in TEXT.read_text().splitlines()[2:]:
@@ -54,10 +60,18 @@ def test_a_text_has_the_bytes_of_its_layers() -> None:
         for at, group, groups in ((2, "model", 2), (5, "model", 2), (8, "others", 8)):
             time_s += 16 * Fraction(int(words[at]), 10**9)
             if words[at + 1] != "NONE":
-                expected[names.get(words[at + 1], words[at + 1].lower()), group] += groups * int(words[at + 2])
+                expected[names.get(words[at + 1], words[at + 1].lower()), group] += groups * int(
+                    words[at + 2]
+                )
     workload = read("simai", TEXT, ranks=16)
     assert counted(workload) == expected
-    assert sum((node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)), Fraction(0)) == time_s
+    assert (
+        sum(
+            (node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)),
+            Fraction(0),
+        )
+        == time_s
+    )
 
 
 def test_with_fewer_hosts_a_list_has_fewer_replicas() -> None:
@@ -86,7 +100,10 @@ def order(loop: str, **options: object) -> list[str]:
         ("MODEL", "fwd-1-r0 fwd-1-g0 fwd-2-r0 fwd-2-g0 ig-2-r0 ig-2-g0 wg-2-r0 ig-1-r0 wg-1-r0"),
         (
             "HYBRID_TRANSFORMER model_parallel_NPU_group: 2",
-            "fwd-1-r0 fwd-1-g0 fwd-2-r0 fwd-2-g0 ig-2-r0 ig-2-g0 wg-2-r0 wg-2-g0 ig-1-r0 ig-1-g0 wg-1-r0 wg-1-g0",
+            (
+                "fwd-1-r0 fwd-1-g0 fwd-2-r0 fwd-2-g0 ig-2-r0 ig-2-g0 wg-2-r0 wg-2-g0 ig-1-r0"
+                " ig-1-g0 wg-1-r0 wg-1-g0"
+            ),
         ),
         ("MICRO", "wg-1-g0 wg-2-g0"),
         ("DISTRIBUTED_INFERENCE", "fwd-1-r0 fwd-1-g0 fwd-2-r0 fwd-2-g0"),
@@ -97,7 +114,10 @@ def test_loops_run_what_astra_sim_runs(loop: str, expected: str) -> None:
 
 
 def test_a_checkpoint_repeats_forward_passes() -> None:
-    loop = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 checkpoints: 1 0 checkpoint_initiates: 1 1"
+    loop = (
+        "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 checkpoints: 1 0"
+        " checkpoint_initiates: 1 1"
+    )
     names = order(loop)
     assert names[4:7] == ["fwd-1-again-r0", "fwd-1-again-g0", "ig-2-r0"]
 
@@ -119,9 +139,18 @@ CommType.computation,None,None,"((4096, 5120), (5120, 640))",forward.Linear,None
 def test_a_list_computes_what_a_gpu_needs_for_its_matrices() -> None:
     """86.9 % of 312 TFLOP/s multiply 4096 x 5120 by 5120 x 640; measured times stay."""
     workload = read("aicb", MATRICES, ranks=8, gpu="A100")
-    times_s = [node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit) and node.worker == "0"]
-    assert times_s == [Fraction(2 * 4096 * 5120 * 640, 312 * 10**12) / Fraction("0.869"), Fraction(1, 4000)]
-    with pytest.raises(DocumentError, match=r"line 2: computes without a measured time \(give --gpu A100\)"):
+    times_s = [
+        node.duration_s
+        for node in workload.nodes
+        if isinstance(node, ComputeUnit) and node.worker == "0"
+    ]
+    assert times_s == [
+        Fraction(2 * 4096 * 5120 * 640, 312 * 10**12) / Fraction("0.869"),
+        Fraction(1, 4000),
+    ]
+    with pytest.raises(
+        DocumentError, match=r"line 2: computes without a measured time \(give --gpu A100\)"
+    ):
         read("aicb", MATRICES, ranks=8)
     with pytest.raises(DocumentError, match="unknown GPU 'A1000'"):
         read("aicb", MATRICES, ranks=8, gpu="A1000")
@@ -145,7 +174,9 @@ CommType.all_reduce,CommGroup.tp_group,2,8,step,None,None,
 def test_stages_exchange_what_their_lists_say() -> None:
     workload = read("aicb", PIPELINE)
     assert sorted(
-        (node.name, node.src, node.dst) for node in workload.nodes if not isinstance(node, CollectiveStep)
+        (node.name, node.src, node.dst)
+        for node in workload.nodes
+        if not isinstance(node, CollectiveStep)
     ) == [
         ("l4-r0", "0", "2"),
         ("l4-r1", "1", "3"),

@@ -58,7 +58,9 @@ FIRST = {
 }
 
 
-def messages(schema: Mapping[str, Mapping[str, tuple[int, str, bool]]], syntax: str) -> dict[str, Any]:
+def messages(
+    schema: Mapping[str, Mapping[str, tuple[int, str, bool]]], syntax: str
+) -> dict[str, Any]:
     """Return the classes of the messages of a schema."""
     file = descriptor_pb2.FileDescriptorProto(name="trace.proto", package="trace", syntax=syntax)
     for name, fields in schema.items():
@@ -76,7 +78,10 @@ def messages(schema: Mapping[str, Mapping[str, tuple[int, str, bool]]], syntax: 
                 field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"trace.{name}")) for name in schema}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"trace.{name}"))
+        for name in schema
+    }
 
 
 NEW = messages(SECOND, "proto3")
@@ -115,7 +120,9 @@ def split(data: bytes) -> list[Any]:
 
 def node(number: int, kind: int, after: Sequence[int] = (), us: int = 0, **attributes: Any) -> Any:
     """Return a node of the second generation."""
-    made = NEW["Node"](id=number, name=f"node {number}", type=kind, data_deps=after, duration_micros=us)
+    made = NEW["Node"](
+        id=number, name=f"node {number}", type=kind, data_deps=after, duration_micros=us
+    )
     for name, value in attributes.items():
         attribute = made.attr.add(name=name)
         match value:
@@ -139,7 +146,9 @@ def old_node(number: int, kind: int, after: Sequence[int] = (), **attributes: in
 
 
 def data_parallel(rank: int) -> bytes:
-    """Return the trace of one of two ranks: it computes, sends to or receives from the other, and all-reduces."""
+    """Return the trace of one of two ranks: it computes, sends to or receives from the other, and
+    all-reduces.
+    """
     send = (5, {"comm_dst": 1}) if rank == 0 else (6, {"comm_src": 0})
     return delimited(
         NEW["GlobalMetadata"](version="0.0.4"),
@@ -154,5 +163,7 @@ def data_parallel(rank: int) -> bytes:
 def two_ranks(*, packed: bool = False) -> list[Source]:
     """Return the traces of both ranks, and the ranks of their communicator."""
     pack = gzip.compress if packed else bytes
-    traces = [Source(f"run.{rank}.et{'.gz' * packed}", pack(data_parallel(rank))) for rank in (0, 1)]
+    traces = [
+        Source(f"run.{rank}.et{'.gz' * packed}", pack(data_parallel(rank))) for rank in (0, 1)
+    ]
     return [*traces, Source("groups.json", b'{"5": [0, 1]}')]

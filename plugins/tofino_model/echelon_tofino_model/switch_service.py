@@ -28,28 +28,39 @@ def add_arguments(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--bf-runtime",
         metavar="ADDR",
-        help="serve BF Runtime too, with a Tofino's traffic manager, such as 127.0.0.1:50052 (default: not served)",
+        help=(
+            "serve BF Runtime too, with a Tofino's traffic manager, such as 127.0.0.1:50052"
+            " (default: not served)"
+        ),
     )
     parser.add_argument(
         "--bf-rt-info",
         type=_named_file,
         metavar="[NAME=]FILE",
-        help="the bf-rt.json of the program that BF Runtime serves (default NAME: the folder of a bf-rt.json)",
+        help=(
+            "the bf-rt.json of the program that BF Runtime serves (default NAME: the folder of a"
+            " bf-rt.json)"
+        ),
     )
 
 
 def is_asked(options: argparse.Namespace) -> bool:
-    """Return whether the options ask for BF Runtime. Raise `ValueError` for options that cannot be used."""
+    """Return whether the options ask for BF Runtime.
+
+    Raise `ValueError` for options that cannot be used.
+    """
     if options.bf_runtime is not None and not ADDRESS.fullmatch(options.bf_runtime):
-        raise ValueError(f"softswitch: --bf-runtime {options.bf_runtime}: not HOST:PORT or unix:PATH")
+        raise ValueError(
+            f"softswitch: --bf-runtime {options.bf_runtime}: not HOST:PORT or unix:PATH"
+        )
     if options.bf_rt_info is not None and options.bf_runtime is None:
         raise ValueError("softswitch: --bf-rt-info needs --bf-runtime ADDR")
     return options.bf_runtime is not None
 
 
 def serve(options: argparse.Namespace, parts: Parts) -> Served:
-    """Return the server. It executes programs that clients bring, unless packets go through PROGRAM.json or only the
-    description of a program is given."""
+    """Return the server. It executes programs that clients bring, unless packets go through
+    PROGRAM.json or only the description of a program is given."""
     from echelon_tofino_model.bfruntime.device import BfrtProgram
     from echelon_tofino_model.bfruntime.schema import parse
     from echelon_tofino_model.bfruntime.server import BfRuntimeServer
@@ -64,7 +75,9 @@ def serve(options: argparse.Namespace, parts: Parts) -> Served:
     traffic = TrafficManager(parts.schedulers, parts.clock, parts.is_port_up)
     described: NamedFile | None = options.bf_rt_info
     if described is not None:
-        program = BfrtProgram(described.name, parse(described.path.read_bytes(), str(described.path)))
+        program = BfrtProgram(
+            described.name, parse(described.path.read_bytes(), str(described.path))
+        )
         service = BfRuntime(StoredDevice(traffic, program), parts.lock)
     elif parts.has_program:
         service = BfRuntime(StoredDevice(traffic), parts.lock)

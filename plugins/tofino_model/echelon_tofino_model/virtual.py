@@ -1,4 +1,6 @@
-"""A fabric of Tofinos in virtual time: switches that execute the program's assembly, reached by BF Runtime."""
+"""A fabric of Tofinos in virtual time: switches that execute the program's assembly, reached by BF
+Runtime.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ _LOOK_S = 0.05
 class TofinoTestbed(Testbed[BfRuntimeServer]):
     """A fabric of switches with a Tofino's pipeline and traffic manager.
 
-    `make` makes the device behind a switch's server. BF Runtime has no acknowledgement of digests, so virtual time
-    waits for `acknowledged` if decisions depend on reports (`decide_with`), for as long as a controller is bound to
-    the program.
+    `make` makes the device behind a switch's server. BF Runtime has no acknowledgement of digests,
+    so virtual time waits for `acknowledged` if decisions depend on reports (`decide_with`), for as
+    long as a controller is bound to the program.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class TofinoTestbed(Testbed[BfRuntimeServer]):
 
     def _serve(self, node: SwitchNode, device_id: int) -> BfRuntimeServer:
         traffic = TrafficManager(node.ports, lambda: self.clock.now_ns)
-        self._services[node.name] = BfRuntime(self._make(traffic, partial(self._program, node)), self._lock)
+        self._services[node.name] = BfRuntime(
+            self._make(traffic, partial(self._program, node)), self._lock
+        )
         return BfRuntimeServer(self._services[node.name])
 
     def _program(self, node: SwitchNode, switch: TofinoSwitch) -> None:

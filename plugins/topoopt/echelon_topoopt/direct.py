@@ -1,9 +1,11 @@
-"""The fabric of direct connections: hosts that forward packets for each other (TopoOpt, NSDI '23, sections 3 and 5).
+"""The fabric of direct connections: hosts that forward packets for each other (TopoOpt, NSDI '23,
+sections 3 and 5).
 
-A host has as many ports as its degree, and what it forwards does not pass its processor: its NIC switches it. So a host
-that forwards is two nodes of a fabric file, the host `h1` and its switch `h1-nic`, whose cables lead to the NICs of
-others. The link between the two is twice as fast as all cables together, so that packets wait for cables and not for
-each other. Fluids, virtual runs and Mininet take it as any other fabric.
+A host has as many ports as its degree, and what it forwards does not pass its processor: its NIC
+switches it. So a host that forwards is two nodes of a fabric file, the host `h1` and its switch
+`h1-nic`, whose cables lead to the NICs of others. The link between the two is twice as fast as all
+cables together, so that packets wait for cables and not for each other. Fluids, virtual runs and
+Mininet take it as any other fabric.
 """
 
 from __future__ import annotations
@@ -24,11 +26,15 @@ _BETWEEN = 100
 """How much slower the link between parts is than a cable."""
 
 
-def direct_fabric(parts: Sequence[Topology], rate_bps: int, delay_s: Fraction = DELAY_S, name: str = "") -> FabricSpec:
-    """Return the fabric of the parts of a panel, one after the other; cables carry `rate_bps` in each direction.
+def direct_fabric(
+    parts: Sequence[Topology], rate_bps: int, delay_s: Fraction = DELAY_S, name: str = ""
+) -> FabricSpec:
+    """Return the fabric of the parts of a panel, one after the other; cables carry `rate_bps` in
+    each direction.
 
-    Parts have no cables between them. One link from the first NIC of a part to that of the next, a hundredth as fast,
-    stands for the network that manages them; no path within a part leads over it.
+    Parts have no cables between them. One link from the first NIC of a part to that of the next, a
+    hundredth as fast, stands for the network that manages them; no path within a part leads over
+    it.
     """
     hosts: list[str] = []
     links: list[tuple[str, str, int]] = []
@@ -39,7 +45,8 @@ def direct_fabric(parts: Sequence[Topology], rate_bps: int, delay_s: Fraction = 
         first.append(f"{own[0]}{NIC}")
         links += ((host, f"{host}{NIC}", 2 * part.degree * rate_bps) for host in own)
         links += (
-            (f"{own[one]}{NIC}", f"{own[other]}{NIC}", count * rate_bps) for (one, other), count in part.cables.items()
+            (f"{own[one]}{NIC}", f"{own[other]}{NIC}", count * rate_bps)
+            for (one, other), count in part.cables.items()
         )
     links += ((one, other, max(1, rate_bps // _BETWEEN)) for one, other in pairwise(first))
     title = name or f"direct_{len(hosts)}_{parts[0].degree}"
@@ -61,7 +68,8 @@ def forwards(fabric: Fabric) -> bool:
 
 
 def strides_of(fabric: Fabric) -> tuple[list[str], frozenset[int]] | None:
-    """Return the hosts and the strides of a fabric of direct connections that are rings of all hosts and nothing else.
+    """Return the hosts and the strides of a fabric of direct connections that are rings of all
+    hosts and nothing else.
 
     None: it is another kind of fabric.
     """

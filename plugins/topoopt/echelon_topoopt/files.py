@@ -1,4 +1,6 @@
-"""The files of a result: the fabric, a job of parallelism `graph` whose rings are those of the fabric, a scenario."""
+"""The files of a result: the fabric, a job of parallelism `graph` whose rings are those of the
+fabric, a scenario.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,13 @@ _WIDTH = 118
 
 
 def write_files(
-    out: Path, fabric: FabricSpec, jobs: Sequence[tuple[str, Sequence[str], Sequence[Step]]], about: str
+    out: Path,
+    fabric: FabricSpec,
+    jobs: Sequence[tuple[str, Sequence[str], Sequence[Step]]],
+    about: str,
 ) -> list[Path]:
-    """Write a result into the directory `out` and return the files; `jobs` have name, hosts and steps each.
+    """Write a result into the directory `out` and return the files; `jobs` have name, hosts and
+    steps each.
 
     Raises `OSError`.
     """
@@ -27,8 +33,8 @@ def write_files(
     texts |= {f"{name}.yaml": job_text(name, hosts, steps, about) for name, hosts, steps in jobs}
     named = ", ".join(f"{name}.yaml" for name, _, _ in jobs)
     texts["scenario.yaml"] = (
-        f"# {about}\nscenario: topology\nfabric: fabric.yaml\njobs: [{named}]\npolicies: [topoopt]\niterations: 3\n"
-        "transport: {packet: 9000 B}\n"
+        f"# {about}\nscenario: topology\nfabric: fabric.yaml\njobs: [{named}]\npolicies:"
+        " [topoopt]\niterations: 3\ntransport: {packet: 9000 B}\n"
     )
     files = [out / name for name in texts]
     for file in files:
@@ -37,8 +43,13 @@ def write_files(
 
 
 def job_text(name: str, hosts: Sequence[str], steps: Sequence[Step], about: str) -> str:
-    """Return the job file with these steps, rank r on host r. Durations are rounded to picoseconds."""
-    workers = textwrap.wrap(f"workers: [{', '.join(hosts)}]", _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    """Return the job file with these steps, rank r on host r.
+
+    Durations are rounded to picoseconds.
+    """
+    workers = textwrap.wrap(
+        f"workers: [{', '.join(hosts)}]", _WIDTH, subsequent_indent="  ", break_on_hyphens=False
+    )
     head = [f"# {about}", f"job: {name}", "parallelism: graph", *workers, "graph:", "  nodes:"]
     return "".join(f"{line}\n" for line in [*head, *(f"    - {_node(step)}" for step in steps)])
 
@@ -46,14 +57,18 @@ def job_text(name: str, hosts: Sequence[str], steps: Sequence[Step], about: str)
 def _node(step: Step) -> str:
     match step:
         case ComputeUnit():
-            what = f"rank: {step.worker}, compute: {duration_text(Fraction(step.duration_s))}, kind: {step.kind}"
+            what = (
+                f"rank: {step.worker}, compute: {duration_text(Fraction(step.duration_s))}, kind:"
+                f" {step.kind}"
+            )
         case Flow():
             what = f"send: [{step.src}, {step.dst}], bytes: {size_text(step.size_bytes)}"
         case CollectiveStep():
             what = f"collective: {step.operation}, group: [{', '.join(step.group)}]"
             if step.matrix is not None:
                 rows = ", ".join(
-                    f"[{', '.join(size_text(size) if size else '0' for size in row)}]" for row in step.matrix
+                    f"[{', '.join(size_text(size) if size else '0' for size in row)}]"
+                    for row in step.matrix
                 )
                 what += f", matrix: [{rows}]"
             elif step.operation != "barrier":

@@ -1,8 +1,9 @@
-"""Blossom matching: cables for traffic that is no all-reduce (TopoOpt, W. Wang et al., NSDI '23, section 4.3).
+"""Blossom matching: cables for traffic that is no all-reduce (TopoOpt, W. Wang et al., NSDI '23,
+section 4.3).
 
-In each round, every host gets at most one cable, and the pairs with cables send each other as much as possible in all
-(J. Edmonds, Paths, Trees, and Flowers, 1965; networkx has it). Then what such a pair sends is halved, as a part of it
-is served, and the next round follows.
+In each round, every host gets at most one cable, and the pairs with cables send each other as much
+as possible in all (J. Edmonds, Paths, Trees, and Flowers, 1965; networkx has it). Then what such a
+pair sends is halved, as a part of it is served, and the next round follows.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ def in_order(pair: Pair) -> Pair:
 MOST_PARTNERS = 32
 """The partners of a host that are considered in a round, those with most traffic first.
 
-The matching of 1,024 hosts takes a time that grows with the number of pairs, of which all-to-all traffic has half a
-million. No host has more ports than this, and no pair beyond that wins one.
+The matching of 1,024 hosts takes a time that grows with the number of pairs, of which all-to-all
+traffic has half a million. No host has more ports than this, and no pair beyond that wins one.
 """
 
 
 def matching_rounds(sent: Mapping[Pair, float], free: Mapping[int, int]) -> Counter[Pair]:
-    """Return the cables between hosts with free ports, one round after the other until ports or traffic run out.
+    """Return the cables between hosts with free ports, one round after the other until ports or
+    traffic run out.
 
     `sent` is what pairs send each other, in both directions together.
     """
@@ -36,7 +38,11 @@ def matching_rounds(sent: Mapping[Pair, float], free: Mapping[int, int]) -> Coun
     ports = Counter(dict(free))
     cables: Counter[Pair] = Counter()
     while True:
-        able = {pair: amount for pair, amount in left.items() if ports[pair[0]] > 0 and ports[pair[1]] > 0}
+        able = {
+            pair: amount
+            for pair, amount in left.items()
+            if ports[pair[0]] > 0 and ports[pair[1]] > 0
+        }
         if not able:
             return cables
         for pair in maximum_matching(able):
@@ -55,7 +61,9 @@ def maximum_matching(sent: Mapping[Pair, float]) -> Iterator[Pair]:
 
 
 def _largest(sent: Mapping[Pair, float]) -> Iterator[Pair]:
-    """Yield the pairs that are among those with most traffic of either host; of equal ones, near hosts first."""
+    """Yield the pairs that are among those with most traffic of either host; of equal ones, near
+    hosts first.
+    """
     seen: Counter[int] = Counter()
     for pair in sorted(sent, key=lambda pair: (-sent[pair], pair[1] - pair[0])):
         one, other = pair

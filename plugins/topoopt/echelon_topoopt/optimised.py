@@ -77,7 +77,10 @@ class Result:
 
 
 def optimise_jobs(
-    files: Sequence[Path], settings: Settings, hosts: int | None = None, progress: CommandProgress = UNSEEN
+    files: Sequence[Path],
+    settings: Settings,
+    hosts: int | None = None,
+    progress: CommandProgress = UNSEEN,
 ) -> Result:
     """Return the best topology and parallelisation of each job.
 
@@ -86,9 +89,13 @@ def optimise_jobs(
     specs = [load_job_spec(file) for file in files]
     needed = sum(len(spec.workers) for spec in specs)
     if hosts is not None and hosts != needed:
-        raise DocumentError("--hosts", "", f"is {hosts}, but the jobs have {needed} workers (give {needed})")
+        raise DocumentError(
+            "--hosts", "", f"is {hosts}, but the jobs have {needed} workers (give {needed})"
+        )
     if len({spec.job for spec in specs}) < len(specs):
-        raise DocumentError("JOB", "", "two jobs have one name (give each its own)", code="duplicate")
+        raise DocumentError(
+            "JOB", "", "two jobs have one name (give each its own)", code="duplicate"
+        )
     for spec in specs:
         given(spec, len(spec.workers))
     found = []
@@ -96,7 +103,9 @@ def optimise_jobs(
     searches = []
     for spec in specs:
         panel = (settings.degree, settings.rate_bps)
-        first = optimise(spec, *panel, starts=settings.starts, seed=settings.seed, progress=progress)
+        first = optimise(
+            spec, *panel, starts=settings.starts, seed=settings.seed, progress=progress
+        )
         best = first.best
         if settings.by_tardiness:
             progress.stage(f"giving ports to what is late of {spec.job}")
@@ -104,13 +113,22 @@ def optimise_jobs(
         found.append(best)
         times = (first.as_published.iteration_s, first.best.iteration_s, best.iteration_s)
         searches.append(SearchRow(spec.job, first.judged, first.turns, *times))
-        own = (spec.job, "topology", settings.degree * settings.rate_bps, best.parallelisation.label)
+        own = (
+            spec.job,
+            "topology",
+            settings.degree * settings.rate_bps,
+            best.parallelisation.label,
+        )
         rows.append(NetworkRow(*own, best.iteration_s, 1.0))
         others = rivals(len(spec.workers), *panel, settings.panel_price, settings.seed)
         progress.stage(f"comparing {spec.job}", len(others), "networks")
         for rival in others:
             label, lasts_s = best_on(rival, spec, progress)
-            rows.append(NetworkRow(spec.job, rival.name, rival.host_bps, label, lasts_s, lasts_s / best.iteration_s))
+            rows.append(
+                NetworkRow(
+                    spec.job, rival.name, rival.host_bps, label, lasts_s, lasts_s / best.iteration_s
+                )
+            )
             progress.done()
     fabric = direct_fabric([best.topology for best in found], settings.rate_bps)
     names = iter(build_fabric(fabric).hosts)
@@ -120,7 +138,11 @@ def optimise_jobs(
         steps = over_rings(best.parallelisation.steps, best.topology)
         jobs.append((spec.job, own_hosts, steps))
         parts.append((best.topology, job_of(steps, spec, own_hosts)))
-    about = f"{needed} hosts with {settings.degree} ports of {settings.rate_bps / 1e9:g} Gbit/s, " + ", ".join(
-        f"{spec.job}: {best.parallelisation.label}" for spec, best in zip(specs, found, strict=True)
+    about = (
+        f"{needed} hosts with {settings.degree} ports of {settings.rate_bps / 1e9:g} Gbit/s, "
+        + ", ".join(
+            f"{spec.job}: {best.parallelisation.label}"
+            for spec, best in zip(specs, found, strict=True)
+        )
     )
     return Result(fabric, jobs, parts, rows, searches, about)

@@ -1,11 +1,14 @@
-"""Parallelisations of a job: other ways to train the same model with the same global batch on as many hosts.
+"""Parallelisations of a job: other ways to train the same model with the same global batch on as
+many hosts.
 
-TopoOpt searches them by MCMC over profiles of operators (NSDI '23, section 4.1). Ours are those that the file itself
-implies, all of them: for a `mesh`, the lengths of the axes that its `order` lists, in any order; for an `expert` job,
-the sizes of groups. Work, gradients and layers are divided anew, and micro-batches stay as large.
+TopoOpt searches them by MCMC over profiles of operators (NSDI '23, section 4.1). Ours are those
+that the file itself implies, all of them: for a `mesh`, the lengths of the axes that its `order`
+lists, in any order; for an `expert` job, the sizes of groups. Work, gradients and layers are
+divided anew, and micro-batches stay as large.
 
-On a panel, no order of the axes is better than another, because hosts differ by their cables only and these are laid
-for the job. So of parallelisations that differ in their order, a panel tries the first.
+On a panel, no order of the axes is better than another, because hosts differ by their cables only
+and these are laid for the job. So of parallelisations that differ in their order, a panel tries the
+first.
 """
 
 from __future__ import annotations
@@ -44,42 +47,62 @@ class Parallelisation:
         return self.paradigm.steps([str(rank) for rank in range(self.hosts)])
 
     def least_s(self, host_Bps: float) -> float:  # noqa: N803
-        """Return a time in seconds that no iteration goes below if a host sends so many bytes per second.
+        """Return a time in seconds that no iteration goes below if a host sends so many bytes per
+        second.
 
-        It follows from the numbers of a mesh, without its graph; of other jobs it is 0. A stage does its passes one
-        after the other, each with the all-reduces of the ranks that share its layers, and gradients come last.
+        It follows from the numbers of a mesh, without its graph; of other jobs it is 0. A stage
+        does its passes one after the other, each with the all-reduces of the ranks that share its
+        layers, and gradients come last.
         """
         of = self.paradigm
-        if not isinstance(of, MeshOfRanks) or any(isinstance(value, tuple) for value in _values(of)):
+        if not isinstance(of, MeshOfRanks) or any(
+            isinstance(value, tuple) for value in _values(of)
+        ):
             return 0.0
         computed_s = float(Fraction(str(of.forward)) + Fraction(str(of.backward)))
-        summed = 2 * len(BLOCKS) * of.layers * int(str(of.activation)) * 2 * (of.tensor - 1) / of.tensor
+        summed = (
+            2 * len(BLOCKS) * of.layers * int(str(of.activation)) * 2 * (of.tensor - 1) / of.tensor
+        )
         gradient = int(str(of.gradient or 0)) * 2 * (of.data - 1) / of.data
-        passes = int(str(of.micro_batches)) + (of.pipeline - 1 if of.schedule != "zero-bubble" else 0)
+        passes = int(str(of.micro_batches)) + (
+            of.pipeline - 1 if of.schedule != "zero-bubble" else 0
+        )
         return passes * (computed_s + summed / host_Bps) + gradient / host_Bps
 
 
 def job_of(steps: Sequence[Step], spec: JobSpec, hosts: Sequence[str]) -> Job:
     """Return the job with these steps, rank r on host r. Raises `GraphError`."""
-    return Job(spec.job, *FreeGraph(tuple(steps)).iteration(hosts), start_s=spec.start, weight=spec.weight)
+    return Job(
+        spec.job, *FreeGraph(tuple(steps)).iteration(hosts), start_s=spec.start, weight=spec.weight
+    )
 
 
 def given(spec: JobSpec, hosts: int) -> Parallelisation:
-    """Return the job as its file has it. Raises `DocumentError` if it has not one rank on each of so many hosts."""
+    """Return the job as its file has it.
+
+    Raises `DocumentError` if it has not one rank on each of so many hosts.
+    """
     paradigm = spec.paradigm
     if not isinstance(paradigm, RankedParadigm):
-        reason = f"'{spec.parallelism}' has no groups of ranks (use mesh, expert, tensor, fsdp or graph)"
+        reason = (
+            f"'{spec.parallelism}' has no groups of ranks (use mesh, expert, tensor, fsdp or graph)"
+        )
         raise DocumentError(f"job {spec.job}", "parallelism", reason)
     if paradigm.ranks_per_worker > 1:
-        reason = "is more than 1 (give a file with one rank for each host: cables are between hosts)"
+        reason = (
+            "is more than 1 (give a file with one rank for each host: cables are between hosts)"
+        )
         raise DocumentError(f"job {spec.job}", f"{spec.parallelism}.ranks_per_worker", reason)
     if len(spec.workers) != hosts:
-        raise DocumentError(f"job {spec.job}", "workers", f"are {len(spec.workers)}, not {hosts} (change --hosts)")
+        raise DocumentError(
+            f"job {spec.job}", "workers", f"are {len(spec.workers)}, not {hosts} (change --hosts)"
+        )
     return Parallelisation(_label(paradigm) or "as given", paradigm, hosts)
 
 
 def parallelisations(spec: JobSpec, *, orders: bool = False) -> tuple[Parallelisation, ...]:
-    """Return the job as given, and then all other parallelisations; with `orders`, in each order of axes.
+    """Return the job as given, and then all other parallelisations; with `orders`, in each order of
+    axes.
 
     Raises `DocumentError` as `given`.
     """
@@ -131,26 +154,48 @@ def _meshes(mesh: MeshOfRanks, hosts: int, orders: bool) -> Iterator[Mapping[str
             data = hosts // pipeline // tensor
             lengths: dict[str, int] = dict(zip(AXES, (data, pipeline, tensor), strict=True))
             absent = any(lengths[axis] > 1 for axis in AXES if axis not in mesh.order)
-            if absent or samples % data or layers % pipeline or (data > 1 and mesh.gradient is None):
+            if (
+                absent
+                or samples % data
+                or layers % pipeline
+                or (data > 1 and mesh.gradient is None)
+            ):
                 continue
             part = Fraction(cut, pipeline * tensor)
-            times = {key: value for key in ("forward", "backward", "weights") if (value := getattr(mesh, key))}
+            times = {
+                key: value
+                for key in ("forward", "backward", "weights")
+                if (value := getattr(mesh, key))
+            }
             changed: dict[str, Any] = {
                 **lengths,
                 "micro_batches": samples // data,
                 "layers": layers // pipeline,
-                **{key: f"{float(Fraction(value) * part * 10**9):.6f} ns" for key, value in times.items()},
+                **{
+                    key: f"{float(Fraction(value) * part * 10**9):.6f} ns"
+                    for key, value in times.items()
+                },
             }
             if mesh.gradient is not None:
                 changed["gradient"] = f"{max(1, round(int(str(mesh.gradient)) * part))} B"
             long = [axis for axis in mesh.order if lengths[axis] > 1]
             for order in permutations(long) if orders else [tuple(long)]:
-                yield {**changed, "order": [*order, *(axis for axis in mesh.order if axis not in order)]}
+                yield {
+                    **changed,
+                    "order": [*order, *(axis for axis in mesh.order if axis not in order)],
+                }
 
 
 def _values(mesh: MeshOfRanks) -> tuple[object, ...]:
     """Return what a file may give stage by stage."""
-    return mesh.forward, mesh.backward, mesh.activation, mesh.gradient, mesh.micro_batches, mesh.weights
+    return (
+        mesh.forward,
+        mesh.backward,
+        mesh.activation,
+        mesh.gradient,
+        mesh.micro_batches,
+        mesh.weights,
+    )
 
 
 def _divisors(number: int) -> Iterator[int]:

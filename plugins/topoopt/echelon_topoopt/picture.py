@@ -1,4 +1,6 @@
-"""The picture of a topology and its job: the cables between hosts, and what hosts send each other."""
+"""The picture of a topology and its job: the cables between hosts, and what hosts send each
+other.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _NAMED = 32
 
 
 def draw(parts: Sequence[tuple[Topology, Job]], title: str, style: Style) -> list[Figure]:
-    """Return a page for each part of the panel: its cables, and beside them the bytes of an iteration."""
+    """Return a page for each part of the panel: its cables, and beside them the bytes of an
+    iteration.
+    """
     return [_page(topology, job, title, style) for topology, job in parts]
 
 
@@ -28,7 +32,9 @@ def _page(topology: Topology, job: Job, title: str, style: Style) -> Figure:
     figure = style.figure(2.9, title)
     left, right = figure.subplots(1, 2)
     _cables(left, topology, job.workers)
-    place = {host: at for at, host in enumerate(sorted(set(job.workers), key=lambda host: int(host[1:])))}
+    place = {
+        host: at for at, host in enumerate(sorted(set(job.workers), key=lambda host: int(host[1:])))
+    }
     sent = [[0.0] * len(place) for _ in place]
     for flow in job.flows:
         sent[place[flow.src]][place[flow.dst]] += flow.size_bytes / 1e6

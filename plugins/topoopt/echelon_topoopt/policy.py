@@ -1,8 +1,9 @@
-"""The policy `topoopt`: fair sharing, on routes that spread over direct connections (TopoOpt, NSDI '23, section 4.3).
+"""The policy `topoopt`: fair sharing, on routes that spread over direct connections (TopoOpt, NSDI
+'23, section 4.3).
 
-Where all cables are rings of all hosts, routes are those of `coin_change_mod`. Where they are not, each connection,
-those with most bytes first, has the least congested of its shortest paths; the paper takes k shortest paths. On a
-fabric whose hosts do not forward, the policy is `fair`.
+Where all cables are rings of all hosts, routes are those of `coin_change_mod`. Where they are not,
+each connection, those with most bytes first, has the least congested of its shortest paths; the
+paper takes k shortest paths. On a fabric whose hosts do not forward, the policy is `fair`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from echelon_topoopt.direct import NIC, forwards, strides_of
 
 
 class Forwarded:
-    """A chooser of routes over hosts that forward (an `echelon.model.fabric.routing.PathChooser`)."""
+    """A chooser of routes over hosts that forward (an
+    `echelon.model.fabric.routing.PathChooser`).
+    """
 
     def __init__(self) -> None:
         self._others = LeastCongested()
@@ -39,13 +42,20 @@ class Forwarded:
         ends_of = {job.name: connections(job) for job in listed}
         if not all(ends in self._way for of_job in ends_of.values() for ends in of_job):
             return self._others.route(fabric, listed)
-        routes = {name: {ends: self._way[ends] for ends in of_job} for name, of_job in ends_of.items()}
-        self._kept = {name: self._kept[name] if self._kept.get(name) == of else of for name, of in routes.items()}
+        routes = {
+            name: {ends: self._way[ends] for ends in of_job} for name, of_job in ends_of.items()
+        }
+        self._kept = {
+            name: self._kept[name] if self._kept.get(name) == of else of
+            for name, of in routes.items()
+        }
         return dict(self._kept)
 
 
 def _ways(fabric: Fabric) -> Mapping[Ends, Path]:
-    """Return the path between each two hosts whose cables are rings of all; none on another fabric."""
+    """Return the path between each two hosts whose cables are rings of all; none on another
+    fabric.
+    """
     found = strides_of(fabric)
     if found is None:
         return {}

@@ -1,10 +1,12 @@
-"""The networks that a topology is compared with, of equal cost (TopoOpt, NSDI '23, section 5.1, has the same).
+"""The networks that a topology is compared with, of equal cost (TopoOpt, NSDI '23, section 5.1, has
+the same).
 
-What costs is ports, each with a transceiver, at a price that grows with its rate: of NICs, of switches, and of the
-panel. A host of degree d pays for d ports of its own and d of the panel. With a fat-tree it pays for its port and for
-five of switches, two at each stage below the core and one there; with leaves and spines, for three. So of a panel
-whose port costs p of an electrical one, a fat-tree of equal cost has links of ``d (1 + p) / 6`` times the cables' rate.
-The paper's prices differ by part; `panel_price` stands for them.
+What costs is ports, each with a transceiver, at a price that grows with its rate: of NICs, of
+switches, and of the panel. A host of degree d pays for d ports of its own and d of the panel. With
+a fat-tree it pays for its port and for five of switches, two at each stage below the core and one
+there; with leaves and spines, for three. So of a panel whose port costs p of an electrical one, a
+fat-tree of equal cost has links of ``d (1 + p) / 6`` times the cables' rate. The paper's prices
+differ by part; `panel_price` stands for them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Rival:
     """The cables, if its hosts forward."""
 
 
-def rivals(hosts: int, degree: int, rate_bps: int, panel_price: Fraction = Fraction(1), seed: int = 0) -> list[Rival]:
+def rivals(
+    hosts: int, degree: int, rate_bps: int, panel_price: Fraction = Fraction(1), seed: int = 0
+) -> list[Rival]:
     """Return the networks of equal cost, and an ideal switch, which costs more."""
     paid = degree * rate_bps * (1 + panel_price)
     tree, leaves, ideal = int(paid / 6), int(paid / 4), degree * rate_bps
@@ -47,14 +51,25 @@ def rivals(hosts: int, degree: int, rate_bps: int, panel_price: Fraction = Fract
     random = expander(hosts, degree, seed)
     return [
         Rival("fat-tree", build_fabric(fat_tree(k, tree)), tree),
-        Rival("leaf-spine", build_fabric(leaf_spine(hosts // per_leaf, per_leaf, per_leaf, 1, leaves)), leaves),
-        Rival("expander", build_fabric(direct_fabric([random], rate_bps, name="expander")), ideal, random),
+        Rival(
+            "leaf-spine",
+            build_fabric(leaf_spine(hosts // per_leaf, per_leaf, per_leaf, 1, leaves)),
+            leaves,
+        ),
+        Rival(
+            "expander",
+            build_fabric(direct_fabric([random], rate_bps, name="expander")),
+            ideal,
+            random,
+        ),
         Rival("ideal switch", build_fabric(one_tor(hosts, ideal)), ideal),
     ]
 
 
 def expander(hosts: int, degree: int, seed: int = 0) -> Topology:
-    """Return cables drawn at random, as many at each host (A. Singla et al., Jellyfish, NSDI '12)."""
+    """Return cables drawn at random, as many at each host (A. Singla et al., Jellyfish, NSDI
+    '12).
+    """
     import networkx
 
     if degree >= hosts:
@@ -64,7 +79,10 @@ def expander(hosts: int, degree: int, seed: int = 0) -> Topology:
         graph = networkx.random_regular_graph(degree, hosts, seed=drawn)
         if networkx.is_connected(graph):
             return Topology(hosts, degree, {in_order(pair): 1 for pair in sorted(graph.edges)})
-    raise ValueError(f"no connected graph of {hosts} hosts with {degree} cables each was drawn (give another degree)")
+    raise ValueError(
+        f"no connected graph of {hosts} hosts with {degree} cables each was drawn (give another"
+        " degree)"
+    )
 
 
 def best_on(rival: Rival, spec: JobSpec, progress: CommandProgress = UNSEEN) -> tuple[str, float]:

@@ -1,11 +1,13 @@
-"""The alternating search: a topology for the parallelisation, a parallelisation for the topology, and so on.
+"""The alternating search: a topology for the parallelisation, a parallelisation for the topology,
+and so on.
 
-TopoOpt (NSDI '23, section 4.1) alternates between the plane of computing and communication, where it searches
-parallelisations on a fixed topology, and that of communication and topology, where TopologyFinder makes one for the
-traffic of a fixed parallelisation. Our judge of both is a run of one iteration on the fluid engine. Each step keeps
-the best it has seen, so times fall until neither step changes anything: the fixed point. Searches from several
-parallelisations, the given one and those with the least possible times, end in one of them; the best is the result. A
-seed puts those in order of which nothing tells the times.
+TopoOpt (NSDI '23, section 4.1) alternates between the plane of computing and communication, where
+it searches parallelisations on a fixed topology, and that of communication and topology, where
+TopologyFinder makes one for the traffic of a fixed parallelisation. Our judge of both is a run of
+one iteration on the fluid engine. Each step keeps the best it has seen, so times fall until neither
+step changes anything: the fixed point. Searches from several parallelisations, the given one and
+those with the least possible times, end in one of them; the best is the result. A seed puts those
+in order of which nothing tells the times.
 
 Besides the paper's share of ports for all-reduces, `find_topology` is given all other shares.
 """
@@ -32,7 +34,10 @@ from echelon_topoopt.topology_finder import Topology, find_topology
 from echelon_topoopt.traffic import traffic_of
 
 MOST_STEPS = 30_000
-"""The most steps of an iteration that is tried. More take a minute, mostly for tensor parallelism of many layers."""
+"""The most steps of an iteration that is tried.
+
+More take a minute, mostly for tensor parallelism of many layers.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,9 @@ class Found:
 
     best: Candidate
     as_published: Candidate
-    """The given parallelisation on the topology with the paper's share of ports: where the search begins."""
+    """The given parallelisation on the topology with the paper's share of ports: where the search
+    begins.
+    """
     judged: int
     """The number of iterations run."""
     turns: int
@@ -58,17 +65,26 @@ class Found:
 
 
 class _Planner:
-    """The judge's planner: fair sharing, and the least congested paths also where hosts do not forward."""
+    """The judge's planner: fair sharing, and the least congested paths also where hosts do not
+    forward.
+    """
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         return TopoOpt().plan(jobs, fabric, Forwarded())
 
 
 def run_on(
-    parallelisation: Parallelisation, spec: JobSpec, fabric: Fabric, topology: Topology | None = None
+    parallelisation: Parallelisation,
+    spec: JobSpec,
+    fabric: Fabric,
+    topology: Topology | None = None,
 ) -> tuple[IterationRecord[float], Job]:
-    """Return a run of an iteration, and its job, on the first hosts of a fabric; rings are those of the topology."""
-    steps = parallelisation.steps if topology is None else over_rings(parallelisation.steps, topology)
+    """Return a run of an iteration, and its job, on the first hosts of a fabric; rings are those of
+    the topology.
+    """
+    steps = (
+        parallelisation.steps if topology is None else over_rings(parallelisation.steps, topology)
+    )
     job = job_of(steps, spec, list(fabric.hosts)[: parallelisation.hosts])
     return run(job, fabric), job
 
@@ -86,7 +102,9 @@ def run(job: Job, fabric: Fabric) -> IterationRecord[float]:
 class Judge:
     """The fluid engine, which remembers what it was asked."""
 
-    def __init__(self, spec: JobSpec, rate_bps: int, said: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, spec: JobSpec, rate_bps: int, said: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._spec = spec
         self._rate_bps = rate_bps
         self._said = said
@@ -103,10 +121,15 @@ class Judge:
         if key not in self._known:
             record, _ = self.record(parallelisation, topology)
             self._known[key] = Candidate(parallelisation, topology, lasts_s(record))
-            self._said(f"{len(self._known)} tried, best {min(of.iteration_s for of in self._known.values()):.4g} s")
+            self._said(
+                f"{len(self._known)} tried, best"
+                f" {min(of.iteration_s for of in self._known.values()):.4g} s"
+            )
         return self._known[key]
 
-    def record(self, parallelisation: Parallelisation, topology: Topology) -> tuple[IterationRecord[float], Job]:
+    def record(
+        self, parallelisation: Parallelisation, topology: Topology
+    ) -> tuple[IterationRecord[float], Job]:
         """Return a run of the iteration, and its job."""
         fabric = build_fabric(direct_fabric([topology], self._rate_bps))
         return run_on(parallelisation, self._spec, fabric, topology)
@@ -115,19 +138,27 @@ class Judge:
 def topologies(
     parallelisation: Parallelisation, degree: int, weights: Mapping[str, float] | None = None
 ) -> list[Topology]:
-    """Return the topologies for its traffic: with the paper's share of ports for all-reduces, and with each other."""
+    """Return the topologies for its traffic: with the paper's share of ports for all-reduces, and
+    with each other.
+    """
     traffic = traffic_of(parallelisation.steps, parallelisation.hosts, weights)
     found = [find_topology(traffic, degree, ports) for ports in (None, *range(0, degree + 1, 2))]
     return list({tuple(one.cables.items()): one for one in found}.values())
 
 
 def optimise(
-    spec: JobSpec, degree: int, rate_bps: int, *, starts: int = 6, seed: int = 0, progress: CommandProgress = UNSEEN
+    spec: JobSpec,
+    degree: int,
+    rate_bps: int,
+    *,
+    starts: int = 6,
+    seed: int = 0,
+    progress: CommandProgress = UNSEEN,
 ) -> Found:
     """Return the best parallelisation and topology found.
 
-    `rate_bps` is that of a port. Raises `DocumentError` for a job that has not one rank on each host, and `ValueError`
-    if hosts have too few ports to be connected.
+    `rate_bps` is that of a port. Raises `DocumentError` for a job that has not one rank on each
+    host, and `ValueError` if hosts have too few ports to be connected.
     """
     judge = Judge(spec, rate_bps, lambda said: progress.doing(f"{spec.job}: {said}"))
     host_Bps = degree * rate_bps / 8  # noqa: N806
@@ -154,7 +185,9 @@ def _alternate(
     degree: int,
     host_Bps: float,  # noqa: N803
 ) -> tuple[Candidate, int]:
-    """Return the fixed point from a parallelisation, and after how many topologies it was reached."""
+    """Return the fixed point from a parallelisation, and after how many topologies it was
+    reached.
+    """
     chosen, turns = begin, 0
     best: Candidate | None = None
     while True:

@@ -1,7 +1,8 @@
-"""SelectPermutations: few strides of which any distance is a short sum (TopoOpt, NSDI '23, section 4.3).
+"""SelectPermutations: few strides of which any distance is a short sum (TopoOpt, NSDI '23, section
+4.3).
 
-The strides chosen are about 1, x, x^2... with x the d-th root of k. So a packet for any other member has at most about
-d x hops, as a number of d digits to the base x has a digit sum below d x.
+The strides chosen are about 1, x, x^2... with x the d-th root of k. So a packet for any other
+member has at most about d x hops, as a number of d digits to the base x has a digit sum below d x.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _DIGITS = 6
-"""To so many digits, roots that are whole are: of two strides that are as near, the smaller is taken."""
+"""To so many digits, roots that are whole are: of two strides that are as near, the smaller is
+taken.
+"""
 
 
 def select_permutations(strides: Sequence[int], count: int, members: int) -> tuple[int, ...]:
-    """Return `count` of the strides, as near as possible to a geometric sequence, in ascending order.
+    """Return `count` of the strides, as near as possible to a geometric sequence, in ascending
+    order.
 
-    Where there are fewer strides than `count`, all are taken again and again: such rings have parallel cables.
+    Where there are fewer strides than `count`, all are taken again and again: such rings have
+    parallel cables.
     """
     times, rest = divmod(count, len(strides))
     chosen = [*strides] * times

@@ -1,13 +1,14 @@
 """Ports for what is late: the topology by tardiness instead of by bytes.
 
-TopoOpt shares ports by bytes (NSDI '23, section 4.3). But bytes that nobody waits for need no port: DELTA (arXiv
-2603.28096) saves ports by the slack of transfers in the job's graph. An arrangement function has that slack: a flow is
-due when it is consumed on an infinitely fast network, and what nobody computes on when the iteration ends
-(`echelon.model.jobs.arrangement`). Here all flows count from one reference, the beginning of the iteration, since what
-is compared belongs to different EchelonFlows; and a flow is due as late as it may be without anything later.
+TopoOpt shares ports by bytes (NSDI '23, section 4.3). But bytes that nobody waits for need no port:
+DELTA (arXiv 2603.28096) saves ports by the slack of transfers in the job's graph. An arrangement
+function has that slack: a flow is due when it is consumed on an infinitely fast network, and what
+nobody computes on when the iteration ends (`echelon.model.jobs.arrangement`). Here all flows count
+from one reference, the beginning of the iteration, since what is compared belongs to different
+EchelonFlows; and a flow is due as late as it may be without anything later.
 
-A run on the topology by bytes shows which steps finish late. TopologyFinder is asked again, each step's bytes
-multiplied by its tardiness as a part of the largest, until the best topology stays.
+A run on the topology by bytes shows which steps finish late. TopologyFinder is asked again, each
+step's bytes multiplied by its tardiness as a part of the largest, until the best topology stays.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ ROUNDS = 8
 
 
 def due_s(job: Job) -> dict[str, float]:
-    """Return when each flow must have finished, in seconds from the iteration's beginning, so that the iteration lasts
-    no longer than on an infinitely fast network."""
-    lasts = {unit.name: float(unit.duration_s) for unit in job.computes} | {flow.name: 0.0 for flow in job.flows}
-    after = {unit.name: unit.after for unit in job.computes} | {flow.name: flow.after for flow in job.flows}
+    """Return when each flow must have finished, in seconds from the iteration's beginning, so that
+    the iteration lasts no longer than on an infinitely fast network."""
+    lasts = {unit.name: float(unit.duration_s) for unit in job.computes} | {
+        flow.name: 0.0 for flow in job.flows
+    }
+    after = {unit.name: unit.after for unit in job.computes} | {
+        flow.name: flow.after for flow in job.flows
+    }
     order = topological_order(job)
     end: dict[str, float] = {}
     for name in order:
@@ -41,7 +46,9 @@ def due_s(job: Job) -> dict[str, float]:
 
 
 def tardiness_of(job: Job, record: IterationRecord[float]) -> dict[str, float]:
-    """Return the seconds by which each flow finished after it was due, at most those for which it was under way."""
+    """Return the seconds by which each flow finished after it was due, at most those for which it
+    was under way.
+    """
     late: dict[str, float] = {}
     for name, due in due_s(job).items():
         span = record.flows[name]
@@ -51,7 +58,9 @@ def tardiness_of(job: Job, record: IterationRecord[float]) -> dict[str, float]:
 
 
 def weights_of(steps: Sequence[Step], late: Mapping[str, float]) -> dict[str, float]:
-    """Return the tardiness of each step that sends, of its latest flow, as a part of the largest; none: all are 0."""
+    """Return the tardiness of each step that sends, of its latest flow, as a part of the largest;
+    none: all are 0.
+    """
     most = max(late.values(), default=0.0)
     names = {step.name: isinstance(step, CollectiveStep) for step in steps}
     out: dict[str, float] = {}
@@ -65,7 +74,9 @@ def weights_of(steps: Sequence[Step], late: Mapping[str, float]) -> dict[str, fl
 
 
 def by_tardiness(judge: Judge, begin: Candidate) -> Candidate:
-    """Return the best topology for the same parallelisation found by tardiness; `begin` if none is better."""
+    """Return the best topology for the same parallelisation found by tardiness; `begin` if none is
+    better.
+    """
     best = begin
     for _ in range(ROUNDS):
         record, job = judge.record(best.parallelisation, best.topology)

@@ -1,9 +1,11 @@
-"""TopologyFinder: rings for all-reduces, and cables for other transfers (TopoOpt, NSDI '23, section 4.3, algorithm 1).
+"""TopologyFinder: rings for all-reduces, and cables for other transfers (TopoOpt, NSDI '23, section
+4.3, algorithm 1).
 
-The ports for all-reduces are shared by the kinds of groups, by traffic; a kind is groups of one size without a common
-member, such as all replicas of each stage. For each, `select_permutations` chooses rings among `totient_perms`. Blossom
-matchings give the other ports to the pairs that send each other most. The hosts must be connected: where they are not,
-two cables that carry least are crossed.
+The ports for all-reduces are shared by the kinds of groups, by traffic; a kind is groups of one
+size without a common member, such as all replicas of each stage. For each, `select_permutations`
+chooses rings among `totient_perms`. Blossom matchings give the other ports to the pairs that send
+each other most. The hosts must be connected: where they are not, two cables that carry least are
+crossed.
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ class Topology:
         return self.cables.get(in_order((one, other)), 0)
 
     def rings(self, group: Group) -> tuple[tuple[Group, int], ...]:
-        """Return the orders in which the group's data goes round, each with the cables that it has at every step.
+        """Return the orders in which the group's data goes round, each with the cables that it has
+        at every step.
 
-        They are all rings of its own that the group has cables for, in both directions; where there are none, the one
-        whose steps are fewest hops in all.
+        They are all rings of its own that the group has cables for, in both directions; where there
+        are none, the one whose steps are fewest hops in all.
         """
         members = len(group)
         found: list[tuple[Group, int]] = []
@@ -51,7 +54,9 @@ class Topology:
             order = tuple(group[at] for at in ring(members, stride))
             width = min(self.between(*step) for step in _steps(order))
             if width:
-                found += [(order, width)] if members == 2 else [(order, width), (order[::-1], width)]
+                found += (
+                    [(order, width)] if members == 2 else [(order, width), (order[::-1], width)]
+                )
         return tuple(found) or ((self._shortest(group, strides), 1),)
 
     @cached_property
@@ -70,7 +75,9 @@ class Topology:
         def length(order: Group) -> int:
             return sum(hops[one].get(other, self.hosts) for one, other in _steps(order))
 
-        return min((tuple(group[at] for at in ring(len(group), stride)) for stride in strides), key=length)
+        return min(
+            (tuple(group[at] for at in ring(len(group), stride)) for stride in strides), key=length
+        )
 
 
 def graph_of(hosts: Iterable[int], cables: Iterable[Pair]) -> networkx.Graph[int]:
@@ -84,13 +91,16 @@ def graph_of(hosts: Iterable[int], cables: Iterable[Pair]) -> networkx.Graph[int
 
 
 def find_topology(traffic: Traffic, degree: int, for_rings: int | None = None) -> Topology:
-    """Return the topology for the traffic. `for_rings` is an even number of ports; None: the paper's share of them.
+    """Return the topology for the traffic. `for_rings` is an even number of ports; None: the
+    paper's share of them.
 
     Raises `ValueError` if hosts have too few ports to be connected.
     """
     hosts = traffic.hosts
     if degree < 2 and hosts > 2:
-        raise ValueError(f"{hosts} hosts with {degree} port each cannot be connected (give 2 ports or more)")
+        raise ValueError(
+            f"{hosts} hosts with {degree} port each cannot be connected (give 2 ports or more)"
+        )
     if for_rings is None:
         for_rings = ring_ports(degree, traffic.total_reduced, traffic.total_sent)
     cables: Counter[Pair] = Counter()
@@ -99,22 +109,31 @@ def find_topology(traffic: Traffic, degree: int, for_rings: int | None = None) -
     if for_rings and not any(len(groups[0]) == hosts for _, groups in kinds):
         # Ports that no all-reduce wants make rings of all: few hops for everything.
         kinds.append((0.0, [tuple(range(hosts))]))
-    for count, (_, groups) in zip(group_rings(for_rings // 2, [amount for amount, _ in kinds]), kinds, strict=True):
+    for count, (_, groups) in zip(
+        group_rings(for_rings // 2, [amount for amount, _ in kinds]), kinds, strict=True
+    ):
         _lay(cables, free, groups, count)
     exchanged = traffic.exchanged
     cables += matching_rounds(exchanged, free)
     spare = (degree - max(_ports(cables).values(), default=0)) // 2
     if spare:
         _lay(cables, free, kinds[0][1] if kinds else [tuple(range(hosts))], spare)
-    return Topology(hosts, degree, dict(sorted(_connected(cables, exchanged, hosts, degree).items())))
+    return Topology(
+        hosts, degree, dict(sorted(_connected(cables, exchanged, hosts, degree).items()))
+    )
 
 
 def _kinds(traffic: Traffic) -> list[tuple[float, list[Group]]]:
-    """Return the kinds of groups with their traffic, most first. Groups of a kind have no member in common."""
+    """Return the kinds of groups with their traffic, most first.
+
+    Groups of a kind have no member in common.
+    """
     kinds: list[tuple[float, list[Group]]] = []
     for group, amount in sorted(traffic.reduced.items(), key=lambda item: (-item[1], item[0])):
         for at, (of_kind, groups) in enumerate(kinds):
-            if len(groups[0]) == len(group) and not any(set(other) & set(group) for other in groups):
+            if len(groups[0]) == len(group) and not any(
+                set(other) & set(group) for other in groups
+            ):
                 kinds[at] = (of_kind + amount, [*groups, group])
                 break
         else:
@@ -146,8 +165,12 @@ def _steps(order: Group) -> Iterator[tuple[int, int]]:
     yield from zip(order, (*order[1:], order[0])[: 1 if len(order) == 2 else None], strict=False)
 
 
-def _connected(cables: Counter[Pair], exchanged: Mapping[Pair, float], hosts: int, degree: int) -> Counter[Pair]:
-    """Return the cables, some of them crossed so that all hosts are connected and have no more of them."""
+def _connected(
+    cables: Counter[Pair], exchanged: Mapping[Pair, float], hosts: int, degree: int
+) -> Counter[Pair]:
+    """Return the cables, some of them crossed so that all hosts are connected and have no more of
+    them.
+    """
     import networkx
 
     while True:

@@ -1,7 +1,9 @@
-"""What the hosts of a job send in an iteration: all-reduces by group, and all else by pair of hosts.
+"""What the hosts of a job send in an iteration: all-reduces by group, and all else by pair of
+hosts.
 
-TopoOpt's topology has rings for the former and cables for the latter (NSDI '23, section 4.3). The members of an
-all-reduce may pass data in any order, which is why its traffic is not one of pairs (mutability, section 4.2).
+TopoOpt's topology has rings for the former and cables for the latter (NSDI '23, section 4.3). The
+members of an all-reduce may pass data in any order, which is why its traffic is not one of pairs
+(mutability, section 4.2).
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Traffic:
 
     @property
     def exchanged(self) -> dict[tuple[int, int], float]:
-        """Return what pairs of hosts, the smaller number first, send each other outside of all-reduces."""
+        """Return what pairs of hosts, the smaller number first, send each other outside of
+        all-reduces.
+        """
         out: dict[tuple[int, int], float] = {}
         for (src, dst), amount in self.sent.items():
             pair = in_order((src, dst))
@@ -63,10 +67,13 @@ def passes(step: Step) -> bool:
     )
 
 
-def traffic_of(steps: Sequence[Step], hosts: int, weights: Mapping[str, float] | None = None) -> Traffic:
+def traffic_of(
+    steps: Sequence[Step], hosts: int, weights: Mapping[str, float] | None = None
+) -> Traffic:
     """Return the traffic of the steps of an iteration, rank r on host r.
 
-    `weights` multiplies the bytes of steps by name; a step that it lacks counts as 0. None: all count as they are.
+    `weights` multiplies the bytes of steps by name; a step that it lacks counts as 0. None: all
+    count as they are.
     """
     reduced: dict[Group, float] = {}
     sent: dict[tuple[int, int], float] = {}

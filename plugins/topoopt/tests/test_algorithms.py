@@ -42,8 +42,14 @@ def test_totient_perms_are_all_strides_that_pass_every_member(members: int) -> N
         assert sorted(ring(members, stride)) == list(range(members))
     # Over duplex cables, each ring is there once: as itself, or as what it is backwards.
     duplex = totient_perms(members, duplex=True)
-    cables = [frozenset(frozenset((at, (at + stride) % members)) for at in range(members)) for stride in found]
-    own = [frozenset(frozenset((at, (at + stride) % members)) for at in range(members)) for stride in duplex]
+    cables = [
+        frozenset(frozenset((at, (at + stride) % members)) for at in range(members))
+        for stride in found
+    ]
+    own = [
+        frozenset(frozenset((at, (at + stride) % members)) for at in range(members))
+        for stride in duplex
+    ]
     assert len(set(own)) == len(own)
     assert set(own) == set(cables)
 
@@ -51,7 +57,9 @@ def test_totient_perms_are_all_strides_that_pass_every_member(members: int) -> N
 def test_of_many_strides_only_1_and_primes_are_left() -> None:
     found = totient_perms(1024)
     assert found[:5] == (1, 3, 5, 7, 11)
-    assert len(found) == 172  # the primes below 1024 are 172, of which 2 has a divisor in common with 1024
+    assert (
+        len(found) == 172
+    )  # the primes below 1024 are 172, of which 2 has a divisor in common with 1024
     assert len(totient_perms(60)) <= MOST_STRIDES
 
 
@@ -66,7 +74,8 @@ def test_select_permutations_follow_the_powers_of_the_root(members: int, count: 
         assert set(chosen) == set(strides)
         return
     assert len(set(chosen)) == count
-    # By another way: of all ways to pair strides with the powers one after the other, the nearest each time.
+    # By another way: of all ways to pair strides with the powers one after the other, the nearest
+    # each time.
     left, again = set(strides), []
     for power in range(count):
         wanted = min(strides) * members ** (power / count)
@@ -78,7 +87,9 @@ def test_select_permutations_follow_the_powers_of_the_root(members: int, count: 
 
 @settings(max_examples=examples(1000), deadline=None)
 @given(st.integers(5, 32), st.integers(1, 3))
-def test_selected_strides_need_few_hops_beside_the_best_of_all_choices(members: int, count: int) -> None:
+def test_selected_strides_need_few_hops_beside_the_best_of_all_choices(
+    members: int, count: int
+) -> None:
     strides = totient_perms(members, duplex=True)
     if count > len(strides):
         return
@@ -88,7 +99,8 @@ def test_selected_strides_need_few_hops_beside_the_best_of_all_choices(members: 
         return max(len(way) for way in ways if way is not None)
 
     ours = most_hops(select_permutations(strides, count, members))
-    # The bound of the paper, of the order of d times the d-th root; and within twice of what any choice reaches.
+    # The bound of the paper, of the order of d times the d-th root; and within twice of what any
+    # choice reaches.
     assert ours <= count * members ** (1 / count) + count
     assert ours <= 2 * min(most_hops(of) for of in combinations(strides, count))
 
@@ -115,7 +127,11 @@ def test_change_is_the_least_coins_of_all_combinations(members: int, coins: set[
 def combinations_with_repetition(coins: list[int], count: int) -> set[tuple[int, ...]]:
     if count == 1:
         return {(coin,) for coin in coins}
-    return {tuple(sorted((*of, coin))) for of in combinations_with_repetition(coins, count - 1) for coin in coins}
+    return {
+        tuple(sorted((*of, coin)))
+        for of in combinations_with_repetition(coins, count - 1)
+        for coin in coins
+    }
 
 
 @thousand
@@ -136,7 +152,10 @@ def all_matchings(hosts: list[int]) -> list[list[Pair]]:
     first, *rest = hosts
     out = all_matchings(rest)
     for other in rest:
-        out += [[(first, other), *more] for more in all_matchings([host for host in rest if host != other])]
+        out += [
+            [(first, other), *more]
+            for more in all_matchings([host for host in rest if host != other])
+        ]
     return out
 
 
@@ -148,7 +167,9 @@ def traffic(draw: st.DrawFn) -> tuple[int, Sent]:
     hosts = draw(st.integers(2, 7))
     pairs = list(combinations(range(hosts), 2))
     amounts = draw(st.lists(st.integers(0, 20), min_size=len(pairs), max_size=len(pairs)))
-    return hosts, {pair: float(amount) for pair, amount in zip(pairs, amounts, strict=True) if amount}
+    return hosts, {
+        pair: float(amount) for pair, amount in zip(pairs, amounts, strict=True) if amount
+    }
 
 
 @thousand
@@ -157,7 +178,10 @@ def test_matchings_are_the_largest_of_all(of: tuple[int, Sent]) -> None:
     hosts, sent = of
     found = list(maximum_matching(sent))
     assert max(Counter(host for pair in found for host in pair).values(), default=1) == 1
-    best = max(sum(sent.get(pair, 0.0) for pair in matching) for matching in all_matchings(list(range(hosts))))
+    best = max(
+        sum(sent.get(pair, 0.0) for pair in matching)
+        for matching in all_matchings(list(range(hosts)))
+    )
     assert sum(sent[pair] for pair in found) == best
 
 
@@ -174,7 +198,8 @@ def test_rounds_of_matchings_halve_what_is_served(of: tuple[int, Sent], degree: 
     # The first round is a largest matching, and its sum bounds that of each round that follows.
     if cables and degree == 1:
         assert sum(sent[pair] for pair in cables) == max(
-            sum(sent.get(pair, 0.0) for pair in matching) for matching in all_matchings(list(range(hosts)))
+            sum(sent.get(pair, 0.0) for pair in matching)
+            for matching in all_matchings(list(range(hosts)))
         )
 
 

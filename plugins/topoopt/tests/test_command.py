@@ -1,4 +1,6 @@
-"""`echelon topology optimise`: its files are good and give what its table says; mistakes are one line each."""
+"""`echelon topology optimise`: its files are good and give what its table says; mistakes are one
+line each.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,17 @@ def jobs(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_files_run_as_the_table_says(jobs: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = ["topology", "optimise", *map(str, jobs), "--hosts", "10", "--rate", "1 Gbit/s", "-o", str(out)]
+    command = [
+        "topology",
+        "optimise",
+        *map(str, jobs),
+        "--hosts",
+        "10",
+        "--rate",
+        "1 Gbit/s",
+        "-o",
+        str(out),
+    ]
     done = cli.invoke(app, [*command, "--json"])
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
@@ -59,12 +71,17 @@ def test_files_run_as_the_table_says(jobs: tuple[Path, Path], tmp_path: Path) ->
             job = load_job(out / f"{row['job']}.yaml")
             hosts += job.workers
             record = run(job, fabric)
-            assert (record.finish or 0) - record.start == pytest.approx(row["iteration_s"], rel=1e-6)
+            assert (record.finish or 0) - record.start == pytest.approx(
+                row["iteration_s"], rel=1e-6
+            )
             assert row["relative"] == 1
     assert sorted(hosts) == sorted(fabric.hosts)
     networks = {(row["job"], row["network"]) for row in said["networks"]}
     assert len(networks) == 10
-    assert all(search["best_s"] <= search["by_bytes_s"] <= search["as_published_s"] for search in said["searches"])
+    assert all(
+        search["best_s"] <= search["by_bytes_s"] <= search["as_published_s"]
+        for search in said["searches"]
+    )
     checked = cli.invoke(app, ["check", *map(str, sorted(out.glob("*.yaml")))])
     assert checked.exit_code == 0, checked.output
 
@@ -72,7 +89,17 @@ def test_files_run_as_the_table_says(jobs: tuple[Path, Path], tmp_path: Path) ->
 def test_packets_take_as_long_as_the_fluid(jobs: tuple[Path, Path], tmp_path: Path) -> None:
     """Softswitches forward in the hosts, in virtual time."""
     out = tmp_path / "out"
-    command = ["topology", "optimise", str(jobs[1]), "--rate", "100 Mbit/s", "--by", "tardiness", "-o", str(out)]
+    command = [
+        "topology",
+        "optimise",
+        str(jobs[1]),
+        "--rate",
+        "100 Mbit/s",
+        "--by",
+        "tardiness",
+        "-o",
+        str(out),
+    ]
     assert cli.invoke(app, command).exit_code == 0
     scenario = yaml.safe_load((out / "scenario.yaml").read_text())
     (out / "scenario.yaml").write_text(yaml.safe_dump({**scenario, "iterations": 1}))
@@ -80,10 +107,22 @@ def test_packets_take_as_long_as_the_fluid(jobs: tuple[Path, Path], tmp_path: Pa
     for target in ("fluid", "softswitch"):
         results = tmp_path / target
         done = cli.invoke(
-            app, ["run", str(out / "scenario.yaml"), "--target", target, "--yes", "--json", "-o", str(results)]
+            app,
+            [
+                "run",
+                str(out / "scenario.yaml"),
+                "--target",
+                target,
+                "--yes",
+                "--json",
+                "-o",
+                str(results),
+            ],
         )
         assert done.exit_code == 0, done.output
-        measured = json.loads((results / "results.json").read_text())["results"]["topoopt"]["jobs"]["moe"]
+        measured = json.loads((results / "results.json").read_text())["results"]["topoopt"]["jobs"][
+            "moe"
+        ]
         times += measured["iteration_times_s"]
     assert times[1] == pytest.approx(times[0], rel=0.04)
 
@@ -94,12 +133,20 @@ def test_packets_take_as_long_as_the_fluid(jobs: tuple[Path, Path], tmp_path: Pa
         (["one", "--hosts", "8"], "--hosts: is 8, but the jobs have 6 workers (give 6)"),
         (["one", "one"], "JOB: two jobs have one name (give each its own)"),
         (["one", "--rate", "fast"], "--rate: "),
-        (["one", "--panel-price", "cheap"], "--panel-price: 'cheap' is not a number (write 0.8, 80% or 4/5)"),
+        (
+            ["one", "--panel-price", "cheap"],
+            "--panel-price: 'cheap' is not a number (write 0.8, 80% or 4/5)",
+        ),
         (["absent"], "absent.yaml: "),
     ],
 )
-def test_mistakes_are_one_line(jobs: tuple[Path, Path], tmp_path: Path, arguments: list[str], reason: str) -> None:
-    given = [str(tmp_path / f"{word}.yaml") if word in ("one", "two", "absent") else word for word in arguments]
+def test_mistakes_are_one_line(
+    jobs: tuple[Path, Path], tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    given = [
+        str(tmp_path / f"{word}.yaml") if word in ("one", "two", "absent") else word
+        for word in arguments
+    ]
     done = cli.invoke(app, ["topology", "optimise", *given])
     assert done.exit_code == 2
     assert reason in done.stderr

@@ -1,4 +1,6 @@
-"""Hosts that forward, as Mininet's hosts and switches: packets pass the NICs on their way, and arrive."""
+"""Hosts that forward, as Mininet's hosts and switches: packets pass the NICs on their way, and
+arrive.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ expert: {group: 4, layers: 1, attention: 10 ms, expert: 20 ms, tokens: 80 kB}
 )
 def test_every_packet_passes_the_nics_on_its_way(target: str, tmp_path: Path) -> None:
     ring = Topology(4, 2, {(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1})
-    (tmp_path / "fabric.yaml").write_text(fabric_text(direct_fabric([ring], 2 * 10**6), "A ring of four hosts."))
+    (tmp_path / "fabric.yaml").write_text(
+        fabric_text(direct_fabric([ring], 2 * 10**6), "A ring of four hosts.")
+    )
     (tmp_path / "moe.yaml").write_text(JOB)
     scenario = {
         "scenario": "ring",
@@ -45,7 +49,15 @@ def test_every_packet_passes_the_nics_on_its_way(target: str, tmp_path: Path) ->
         "transport": {"packet": f"{PACKET_BYTES} B"},
     }
     (tmp_path / "scenario.yaml").write_text(yaml.safe_dump(scenario))
-    command = ["run", str(tmp_path / "scenario.yaml"), "--on", "mininet", "--target", target, "--yes"]
+    command = [
+        "run",
+        str(tmp_path / "scenario.yaml"),
+        "--on",
+        "mininet",
+        "--target",
+        target,
+        "--yes",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "echelon", *command, "-o", str(tmp_path / "out")],
         capture_output=True,

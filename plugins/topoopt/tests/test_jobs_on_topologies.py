@@ -1,4 +1,6 @@
-"""Jobs on topologies: bytes are conserved, routes are shortest, and links of a stride carry the same."""
+"""Jobs on topologies: bytes are conserved, routes are shortest, and links of a stride carry the
+same.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ SPECS = {
 
 
 def circulant(hosts: int, *strides: int) -> Topology:
-    cables = Counter(tuple(sorted((at, (at + stride) % hosts))) for at in range(hosts) for stride in strides)
-    return Topology(hosts, 2 * len(strides), {(pair[0], pair[1]): count for pair, count in cables.items()})
+    cables = Counter(
+        tuple(sorted((at, (at + stride) % hosts))) for at in range(hosts) for stride in strides
+    )
+    return Topology(
+        hosts, 2 * len(strides), {(pair[0], pair[1]): count for pair, count in cables.items()}
+    )
 
 
 def moved(job: Job) -> Counter[tuple[str, str]]:
@@ -67,7 +73,9 @@ def test_rings_move_the_same_bytes_and_keep_all_dependencies(name: str, degree: 
     cut = over_rings(steps, topology)
     FreeGraph(cut).check(8)
     before, after = job_of(steps, spec, spec.workers), job_of(cut, spec, spec.workers)
-    assert sum(moved(after).values()) == pytest.approx(sum(moved(before).values()), abs=len(after.flows))
+    assert sum(moved(after).values()) == pytest.approx(
+        sum(moved(before).values()), abs=len(after.flows)
+    )
     assert {unit.name for unit in after.computes} == {unit.name for unit in before.computes}
 
 
@@ -83,7 +91,9 @@ def test_an_all_reduce_over_all_rings_takes_a_part_of_the_time() -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(3, 16), st.sets(st.integers(1, 8), min_size=1, max_size=3))
-def test_strides_of_a_fabric_are_found_and_routes_are_as_short_as_any(hosts: int, strides: set[int]) -> None:
+def test_strides_of_a_fabric_are_found_and_routes_are_as_short_as_any(
+    hosts: int, strides: set[int]
+) -> None:
     strides = {stride for stride in strides if 0 < stride <= hosts // 2} | {1}
     fabric = build_fabric(direct_fabric([circulant(hosts, *strides)], 10**9))
     found = strides_of(fabric)
@@ -131,7 +141,11 @@ def test_parts_of_a_panel_share_no_cable() -> None:
     spec = direct_fabric([circulant(4, 1), circulant(5, 1)], 10**9)
     fabric = build_fabric(spec)
     assert list(fabric.hosts) == [f"h{number}" for number in range(1, 10)]
-    across = [link for link in spec.links if len({int(node[1:].removesuffix(NIC)) > 4 for node in link.between}) == 2]
+    across = [
+        link
+        for link in spec.links
+        if len({int(node[1:].removesuffix(NIC)) > 4 for node in link.between}) == 2
+    ]
     assert [(link.between, link.rate) for link in across] == [(("h1-nic", "h5-nic"), 10**7)]
     assert strides_of(fabric) is None
 
@@ -139,7 +153,9 @@ def test_parts_of_a_panel_share_no_cable() -> None:
 def test_a_group_without_cables_of_its_own_goes_the_shortest_way() -> None:
     topology = circulant(9, 1)
     ((order, width),) = topology.rings((0, 4, 1, 5, 2))
-    hops = sum(topology.hops(one)[other] for one, other in zip(order, (*order[1:], order[0]), strict=True))
+    hops = sum(
+        topology.hops(one)[other] for one, other in zip(order, (*order[1:], order[0]), strict=True)
+    )
     assert width == 1
     assert hops == min(
         sum(topology.hops(of[at])[of[(at + 1) % 5]] for at in range(5))

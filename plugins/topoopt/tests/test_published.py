@@ -1,6 +1,8 @@
-"""Task graphs of TopoOpt's authors, against what they have published. They are not part of the repository.
+"""Task graphs of TopoOpt's authors, against what they have published. They are not part of the
+repository.
 
-ECHELON_TOPOOPT_FIG16 names the directory simulation/scripts/fig16 of a copy of hipersys-team/TopoOpt.
+ECHELON_TOPOOPT_FIG16 names the directory simulation/scripts/fig16 of a copy of
+hipersys-team/TopoOpt.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ def test_an_ideal_switch_takes_as_long_as_published(model: str, within: float, g
 
 @needs("TopoOpt's task graphs")
 @pytest.mark.parametrize(("degree", "within"), [(4, 0.041), (8, 0.014)])
-def test_candle_on_a_panel_takes_about_as_long_as_with_data_parallelism_alone(degree: int, within: float) -> None:
-    graph = replicas(load_task_graph(Path(DIRECTORY or "") / "fattree" / "tgs" / "1600candle_16.fbuf"))
+def test_candle_on_a_panel_takes_about_as_long_as_with_data_parallelism_alone(
+    degree: int, within: float
+) -> None:
+    graph = replicas(
+        load_task_graph(Path(DIRECTORY or "") / "fattree" / "tgs" / "1600candle_16.fbuf")
+    )
     assert graph.traffic.total_sent == 0
     ((ours_s, _),) = on_panel({1600: graph}, degree)
     assert ours_s == pytest.approx(PANEL_PS[degree][MODELS.index("candle")] / 1e12, rel=within)

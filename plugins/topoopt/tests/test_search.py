@@ -47,7 +47,9 @@ def test_parallelisations_train_the_same_model_on_the_same_batch(given_as: dict[
             of.activation,
         )
 
-    assert len({totals(one.paradigm) for one in found if isinstance(one.paradigm, MeshOfRanks)}) == 1
+    assert (
+        len({totals(one.paradigm) for one in found if isinstance(one.paradigm, MeshOfRanks)}) == 1
+    )
     # All that there are: products of 4 that divide batch and layers.
     batch, layers = totals(found[0].paradigm)[1], totals(found[0].paradigm)[5]  # type: ignore[arg-type]
     shapes = [(d, p, 4 // d // p) for d in (1, 2, 4) for p in (1, 2, 4) if 4 % (d * p) == 0]
@@ -71,13 +73,22 @@ def test_groups_of_experts_divide_them_anew() -> None:
 
 
 @settings(max_examples=examples(24), deadline=None)
-@given(st.sampled_from([{}, {"data": 2, "pipeline": 2}, {"schedule": "gpipe", "data": 1, "pipeline": 4}]), st.data())
-def test_no_iteration_is_faster_than_the_least(given_as: dict[str, object], data: st.DataObject) -> None:
+@given(
+    st.sampled_from(
+        [{}, {"data": 2, "pipeline": 2}, {"schedule": "gpipe", "data": 1, "pipeline": 4}]
+    ),
+    st.data(),
+)
+def test_no_iteration_is_faster_than_the_least(
+    given_as: dict[str, object], data: st.DataObject
+) -> None:
     spec = mesh(4, **given_as)
     one = data.draw(st.sampled_from(parallelisations(spec)))
     degree = data.draw(st.sampled_from([2, 4]))
     topology = data.draw(st.sampled_from(topologies(one, degree)))
-    assert Judge(spec, RATE).candidate(one, topology).iteration_s >= one.least_s(degree * RATE / 8) * (1 - 1e-9)
+    assert Judge(spec, RATE).candidate(one, topology).iteration_s >= one.least_s(
+        degree * RATE / 8
+    ) * (1 - 1e-9)
 
 
 def every_topology(hosts: int, degree: int) -> list[Topology]:
@@ -93,12 +104,22 @@ def every_topology(hosts: int, degree: int) -> list[Topology]:
 
 @pytest.mark.parametrize(
     "spec",
-    [mesh(4), mesh(4, activation="40 MB"), mesh(4, gradient="400 MB", layers=2), expert(4), expert(4, tokens="1 MB")],
+    [
+        mesh(4),
+        mesh(4, activation="40 MB"),
+        mesh(4, gradient="400 MB", layers=2),
+        expert(4),
+        expert(4, tokens="1 MB"),
+    ],
     ids=["mesh", "large activations", "large gradients", "experts", "few tokens"],
 )
 def test_the_search_finds_what_brute_force_over_all_topologies_finds(spec: JobSpec) -> None:
     judge = Judge(spec, RATE)
-    every = [judge.candidate(one, of).iteration_s for one in parallelisations(spec) for of in every_topology(4, 2)]
+    every = [
+        judge.candidate(one, of).iteration_s
+        for one in parallelisations(spec)
+        for of in every_topology(4, 2)
+    ]
     found = optimise(spec, 2, RATE, starts=6)
     assert min(every) <= found.best.iteration_s <= 1.02 * min(every)
     assert found.best.iteration_s <= found.as_published.iteration_s
@@ -121,28 +142,45 @@ def test_the_search_gives_the_same_twice_and_a_run_of_its_result_takes_as_long()
 
 
 def two_kinds() -> JobSpec:
-    """Return a job that sends much that nobody waits for, while a chain of transfers between other pairs is waited for.
+    """Return a job that sends much that nobody waits for, while a chain of transfers between other
+    pairs is waited for.
 
-    Hosts 0 and 1, as 2 and 3, exchange 50 MB. Hosts 0 and 2, as 1 and 3, send 10 MB to and fro, and compute on each.
+    Hosts 0 and 1, as 2 and 3, exchange 50 MB. Hosts 0 and 2, as 1 and 3, send 10 MB to and fro, and
+    compute on each.
     """
     nodes: list[dict[str, object]] = []
     for number, (a, b) in enumerate([(0, 1), (2, 3)]):
         nodes += [
-            {"name": f"bulk-{number}-{src}", "send": [src, dst], "bytes": "50 MB"} for src, dst in [(a, b), (b, a)]
+            {"name": f"bulk-{number}-{src}", "send": [src, dst], "bytes": "50 MB"}
+            for src, dst in [(a, b), (b, a)]
         ]
     for a, b in [(0, 2), (1, 3)]:
         before: list[str] = []
         for turn in range(8):
             src, dst = (a, b) if turn % 2 == 0 else (b, a)
-            nodes.append({"name": f"ask-{a}-{turn}", "send": [src, dst], "bytes": "10 MB", "after": before})
-            nodes.append({"name": f"work-{a}-{turn}", "rank": dst, "compute": "50 ms", "after": [f"ask-{a}-{turn}"]})
+            nodes.append(
+                {"name": f"ask-{a}-{turn}", "send": [src, dst], "bytes": "10 MB", "after": before}
+            )
+            nodes.append(
+                {
+                    "name": f"work-{a}-{turn}",
+                    "rank": dst,
+                    "compute": "50 ms",
+                    "after": [f"ask-{a}-{turn}"],
+                }
+            )
             before = [f"work-{a}-{turn}"]
     return make_job_spec(
-        job="two", parallelism="graph", workers=["h1", "h2", "h3", "h4"], graph={"nodes": nodes, "sends": "together"}
+        job="two",
+        parallelism="graph",
+        workers=["h1", "h2", "h3", "h4"],
+        graph={"nodes": nodes, "sends": "together"},
     )
 
 
-@pytest.mark.parametrize("spec", [mesh(4, data=2, pipeline=2), expert(4), two_kinds()], ids=["mesh", "moe", "two"])
+@pytest.mark.parametrize(
+    "spec", [mesh(4, data=2, pipeline=2), expert(4), two_kinds()], ids=["mesh", "moe", "two"]
+)
 def test_flows_are_due_by_the_longest_path_that_follows(spec: JobSpec) -> None:
     judge = Judge(spec, RATE)
     first = parallelisations(spec)[0]
@@ -150,7 +188,11 @@ def test_flows_are_due_by_the_longest_path_that_follows(spec: JobSpec) -> None:
     graph: networkx.DiGraph[str] = networkx.DiGraph()
     for step in (*job.computes, *job.flows):
         # The length of what leads to a step is that of the step before.
-        graph.add_edge(step.name, "end", length=float(step.duration_s) if isinstance(step, ComputeUnit) else 0.0)
+        graph.add_edge(
+            step.name,
+            "end",
+            length=float(step.duration_s) if isinstance(step, ComputeUnit) else 0.0,
+        )
     for step in (*job.computes, *job.flows):
         for other in step.after:
             graph.add_edge(other, step.name, length=graph.edges[other, "end"]["length"])
@@ -202,10 +244,16 @@ def test_the_ideal_switch_bounds_all_networks_for_rings() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (mesh(4, ranks_per_worker=2, data=8), "is more than 1 (give a file with one rank for each host"),
+        (
+            mesh(4, ranks_per_worker=2, data=8),
+            "is more than 1 (give a file with one rank for each host",
+        ),
         (
             make_job_spec(
-                job="d", parallelism="data", workers=["h1", "h2"], data={"compute": "1 s", "gradient": "1 MB"}
+                job="d",
+                parallelism="data",
+                workers=["h1", "h2"],
+                data={"compute": "1 s", "gradient": "1 MB"},
             ),
             "'data' has no groups of ranks (use mesh, expert, tensor, fsdp or graph)",
         ),
@@ -222,14 +270,18 @@ def test_find_topology_follows_weights() -> None:
     assert find_topology(Traffic(4, {}, {**light, **heavy}), 3, 0).between(0, 2) == 2
 
 
-@pytest.mark.parametrize("spec", [mesh(8), expert(8), two_kinds()], ids=["mesh", "moe", "two kinds"])
+@pytest.mark.parametrize(
+    "spec", [mesh(8), expert(8), two_kinds()], ids=["mesh", "moe", "two kinds"]
+)
 def test_the_first_topology_has_the_papers_share(spec: JobSpec) -> None:
     one = parallelisations(spec)[0]
     assert topologies(one, 4)[0] == find_topology(traffic_of(one.steps, one.hosts), 4)
 
 
 def test_ports_go_to_what_is_waited_for() -> None:
-    """The third port of each host goes to what nobody waits for if bytes decide, and to the chain if tardiness does."""
+    """The third port of each host goes to what nobody waits for if bytes decide, and to the chain
+    if tardiness does.
+    """
     judge = Judge(two_kinds(), RATE)
     first = parallelisations(two_kinds())[0]
     by_bytes = judge.candidate(first, topologies(first, 3)[0])

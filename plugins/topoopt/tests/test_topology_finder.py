@@ -60,7 +60,9 @@ def test_rings_pass_all_members_over_cables_of_their_own(traffic: Traffic, degre
 
 
 @pytest.mark.parametrize(("hosts", "degree"), [(4, 2), (5, 2), (6, 2), (4, 3)])
-def test_one_all_reduce_of_all_hosts_has_as_many_rings_as_there_can_be(hosts: int, degree: int) -> None:
+def test_one_all_reduce_of_all_hosts_has_as_many_rings_as_there_can_be(
+    hosts: int, degree: int
+) -> None:
     found = find_topology(Traffic(hosts, {tuple(range(hosts)): 1.0}), degree)
     assert sum(width for _, width in found.rings(tuple(range(hosts)))) == degree - degree % 2
 
@@ -70,7 +72,11 @@ def all_topologies(hosts: int, degree: int) -> Iterator[Topology]:
     for laid in combinations_with_replacement(pairs, hosts * degree // 2):
         cables = Counter(laid)
         ports = Counter(host for pair in laid for host in pair)
-        if max(ports.values()) <= degree and networkx.is_connected(networkx.Graph(laid)) and len(ports) == hosts:
+        if (
+            max(ports.values()) <= degree
+            and networkx.is_connected(networkx.Graph(laid))
+            and len(ports) == hosts
+        ):
             yield Topology(hosts, degree, cables)
 
 
@@ -81,7 +87,9 @@ def unserved(topology: Topology, traffic: Traffic) -> float:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(0, 20), min_size=12, max_size=12))
-def test_beside_all_topologies_of_four_hosts_cables_carry_little_more_than_the_least(amounts: list[int]) -> None:
+def test_beside_all_topologies_of_four_hosts_cables_carry_little_more_than_the_least(
+    amounts: list[int],
+) -> None:
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
     sent = {pair: float(amount) for pair, amount in zip(pairs, amounts, strict=True) if amount}
     if not sent:
@@ -93,13 +101,27 @@ def test_beside_all_topologies_of_four_hosts_cables_carry_little_more_than_the_l
 
 
 def test_parallel_groups_share_ports_and_heavy_ones_have_more_rings() -> None:
-    groups = {(0, 1, 2, 3): 90.0, (4, 5, 6, 7): 90.0, (0, 4): 5.0, (1, 5): 5.0, (2, 6): 5.0, (3, 7): 5.0}
+    groups = {
+        (0, 1, 2, 3): 90.0,
+        (4, 5, 6, 7): 90.0,
+        (0, 4): 5.0,
+        (1, 5): 5.0,
+        (2, 6): 5.0,
+        (3, 7): 5.0,
+    }
     topology = find_topology(Traffic(8, groups), 4)
-    # Two rings for the heavy groups leave one for the others; to connect the parts, one heavy cable each is crossed.
-    own = [sum(topology.between(*pair) for pair in combinations(group, 2)) for group in groups if len(group) == 4]
+    # Two rings for the heavy groups leave one for the others; to connect the parts, one heavy cable
+    # each is crossed.
+    own = [
+        sum(topology.between(*pair) for pair in combinations(group, 2))
+        for group in groups
+        if len(group) == 4
+    ]
     assert min(own) > sum(topology.between(*group) for group in groups if len(group) == 2)
 
 
 def test_one_port_is_too_few() -> None:
-    with pytest.raises(ValueError, match=r"3 hosts with 1 port each cannot be connected \(give 2 ports or more\)"):
+    with pytest.raises(
+        ValueError, match=r"3 hosts with 1 port each cannot be connected \(give 2 ports or more\)"
+    ):
         find_topology(Traffic(3), 1)

@@ -1,4 +1,6 @@
-"""`echelon agent`: the agent of a training host, which reports a job's connections to the service."""
+"""`echelon agent`: the agent of a training host, which reports a job's connections to the
+service.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,29 @@ app = typer.Typer(
 Job = Annotated[str, typer.Option(help="The job, as the service knows it.", metavar="NAME")]
 Worker = Annotated[
     str | None,
-    typer.Option(help="This host, as the job's file names it (default: this machine's name).", metavar="HOST"),
+    typer.Option(
+        help="This host, as the job's file names it (default: this machine's name).", metavar="HOST"
+    ),
 ]
 Dscp = Annotated[
     int | None,
-    typer.Option(help="Mark the job's packets with this DSCP (needs eBPF).", min=0, max=63, metavar="NUMBER"),
+    typer.Option(
+        help="Mark the job's packets with this DSCP (needs eBPF).", min=0, max=63, metavar="NUMBER"
+    ),
 ]
 Window = Annotated[
     str | None,
-    typer.Option(help="Give the job's sockets this receive window.", envvar="ECHELON_AGENT_WINDOW", metavar="SIZE"),
+    typer.Option(
+        help="Give the job's sockets this receive window.",
+        envvar="ECHELON_AGENT_WINDOW",
+        metavar="SIZE",
+    ),
 ]
 Unsent = Annotated[
     str | None,
-    typer.Option(help="Let so much wait in a socket unsent.", envvar="ECHELON_AGENT_UNSENT", metavar="SIZE"),
+    typer.Option(
+        help="Let so much wait in a socket unsent.", envvar="ECHELON_AGENT_UNSENT", metavar="SIZE"
+    ),
 ]
 Priority = Annotated[
     int | None,
@@ -52,14 +64,21 @@ Priority = Annotated[
 ]
 Pacing = Annotated[
     str | None,
-    typer.Option(help="Let segments leave at this rate at most.", envvar="ECHELON_AGENT_PACING", metavar="RATE"),
+    typer.Option(
+        help="Let segments leave at this rate at most.",
+        envvar="ECHELON_AGENT_PACING",
+        metavar="RATE",
+    ),
 ]
 IdleGap = Annotated[
     str | None,
-    typer.Option(help="Tell iterations apart by this silence, as '50 ms', and time them.", metavar="DURATION"),
+    typer.Option(
+        help="Tell iterations apart by this silence, as '50 ms', and time them.", metavar="DURATION"
+    ),
 ]
 Metrics = Annotated[
-    str | None, typer.Option(help="Answer Prometheus at this address and port.", metavar="ADDRESS:PORT")
+    str | None,
+    typer.Option(help="Answer Prometheus at this address and port.", metavar="ADDRESS:PORT"),
 ]
 Ebpf = Annotated[bool, typer.Option("--ebpf/--no-ebpf", help="Use eBPF where it is allowed.")]
 
@@ -68,7 +87,9 @@ Ebpf = Annotated[bool, typer.Option("--ebpf/--no-ebpf", help="Use eBPF where it 
 @on_service
 def run(
     client: Client,
-    command: Annotated[list[str], typer.Argument(help="The command, after --.", metavar="COMMAND...")],
+    command: Annotated[
+        list[str], typer.Argument(help="The command, after --.", metavar="COMMAND...")
+    ],
     job: Job,
     worker: Worker = None,
     dscp: Dscp = None,
@@ -82,8 +103,9 @@ def run(
 ) -> None:
     """Run a command, and report its TCP connections with the job's other hosts until it ends.
 
-    Ends with the command's exit status. The command needs no change; it runs in a control group of its own, which goes
-    with the agent. With eBPF, each connection is reported as it opens; this needs CAP_BPF and CAP_NET_ADMIN.
+    Ends with the command's exit status. The command needs no change; it runs in a control group of
+    its own, which goes with the agent. With eBPF, each connection is reported as it opens; this
+    needs CAP_BPF and CAP_NET_ADMIN.
 
     Example: echelon agent run --job bert --worker h1 -- torchrun --nnodes 2 train.py
     """
@@ -100,7 +122,10 @@ def watch(
     client: Client,
     job: Job,
     cgroup: Annotated[
-        Path, typer.Option(help="The control group of the job's processes, below /sys/fs/cgroup.", metavar="PATH")
+        Path,
+        typer.Option(
+            help="The control group of the job's processes, below /sys/fs/cgroup.", metavar="PATH"
+        ),
     ],
     worker: Worker = None,
     dscp: Dscp = None,
@@ -114,7 +139,8 @@ def watch(
 ) -> None:
     """Report the TCP connections of the processes in a control group, until SIGTERM or SIGINT.
 
-    The group may be that of a container, a systemd unit or a Slurm step; groups below it belong to it.
+    The group may be that of a container, a systemd unit or a Slurm step; groups below it belong to
+    it.
 
     Example: echelon agent watch --job bert --worker h1 --cgroup /sys/fs/cgroup/system.slice/bert.service
     """
@@ -125,7 +151,11 @@ def watch(
 
 
 def _options(
-    dscp: int | None, window: str | None, unsent: str | None, priority: int | None, pacing: str | None
+    dscp: int | None,
+    window: str | None,
+    unsent: str | None,
+    priority: int | None,
+    pacing: str | None,
 ) -> SocketOptions:
     from echelon.model.quantities import QuantityError, rate_bps, size_bytes
     from echelon_torch.agent.marking import SocketOptions
@@ -141,7 +171,10 @@ def _options(
         except QuantityError as error:
             fail(f"--{option}: {error}")
         if read[-1] is not None and not 0 < read[-1] < 1 << 30 and option != "pacing":
-            fail(f"--{option}: {text} is not between 1 B and 1 GiB (give what the path needs, as 100 kB)")
+            fail(
+                f"--{option}: {text} is not between 1 B and 1 GiB (give what the path needs, as"
+                " 100 kB)"
+            )
     return SocketOptions(dscp, read[0], read[1], priority, read[2])
 
 
@@ -169,7 +202,10 @@ def _agent(
     host = worker or socket.gethostname().partition(".")[0]
     for option, name in (("--job", job), ("--worker", host)):
         if not NAME.fullmatch(name):
-            fail(f"{option}: {shown(name)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)")
+            fail(
+                f"{option}: {shown(name)} is not a name (up to 32 letters, digits, '-', '_'; a"
+                " letter first)"
+            )
     reporter = Reporter(client, job, host, _say)
     agent = Agent(Watched(job, options, gap_s, ebpf), reporter, _say)
     if metrics is not None:
@@ -200,16 +236,23 @@ def _refusals() -> Iterator[None]:
 @on_service
 def rank(
     client: Client,
-    job: Annotated[list[str], typer.Option(help="A job, as the service knows it; repeatable.", metavar="NAME")],
+    job: Annotated[
+        list[str], typer.Option(help="A job, as the service knows it; repeatable.", metavar="NAME")
+    ],
     address: Annotated[
-        str, typer.Option(help="The address of this host, as the fabric gives it, by which jobs send.", metavar="IPV4")
+        str,
+        typer.Option(
+            help="The address of this host, as the fabric gives it, by which jobs send.",
+            metavar="IPV4",
+        ),
     ],
 ) -> None:
     """Mark what this host sends of jobs with its rank, where switches do not rank, until SIGTERM or SIGINT.
 
-    A program in the kernel (eBPF, Linux 6.6) writes the rank of each packet as its code point, by the rules of the
-    service; switches need eight strict queues by code point. Packets of other connections stay as they are. Needs
-    CAP_BPF and CAP_NET_ADMIN, and agents that report the jobs' connections.
+    A program in the kernel (eBPF, Linux 6.6) writes the rank of each packet as its code point, by
+    the rules of the service; switches need eight strict queues by code point. Packets of other
+    connections stay as they are. Needs CAP_BPF and CAP_NET_ADMIN, and agents that report the jobs'
+    connections.
 
     Example: echelon agent rank --job bert --address 10.0.0.1
     """

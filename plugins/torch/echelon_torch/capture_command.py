@@ -1,4 +1,6 @@
-"""`echelon capture`: what the ranks of a PyTorch job send and compute, as execution traces and a job file."""
+"""`echelon capture`: what the ranks of a PyTorch job send and compute, as execution traces and a
+job file.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +25,52 @@ def capture(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            help="The command that trains, unchanged, behind --.", metavar="-- COMMAND...", show_default=False
+            help="The command that trains, unchanged, behind --.",
+            metavar="-- COMMAND...",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help="The directory for records, traces and the summary.", metavar="DIRECTORY"),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The directory for records, traces and the summary.",
+            metavar="DIRECTORY",
+        ),
     ] = Path("capture"),
     job: Annotated[
-        Path | None, typer.Option(help="A job file to write as well, as echelon import does.", metavar="JOB.yaml")
+        Path | None,
+        typer.Option(
+            help="A job file to write as well, as echelon import does.", metavar="JOB.yaml"
+        ),
     ] = None,
-    iterations: Annotated[int, typer.Option(help="The iterations to record.", min=1, max=10_000)] = 10,
-    skip: Annotated[int, typer.Option(help="The iterations before those, which are not recorded.", min=0)] = 3,
+    iterations: Annotated[
+        int, typer.Option(help="The iterations to record.", min=1, max=10_000)
+    ] = 10,
+    skip: Annotated[
+        int, typer.Option(help="The iterations before those, which are not recorded.", min=0)
+    ] = 3,
     records: Annotated[
-        bool, typer.Option("--records", help="Run nothing: describe the records that are in the directory.")
+        bool,
+        typer.Option(
+            "--records", help="Run nothing: describe the records that are in the directory."
+        ),
     ] = False,
     for_agent: Annotated[
         bool,
-        typer.Option("--for-agent", help="Have the job file ask for agents, with the idle gap between iterations."),
+        typer.Option(
+            "--for-agent",
+            help="Have the job file ask for agents, with the idle gap between iterations.",
+        ),
     ] = False,
     ranks_per_host: Annotated[
         int | None,
         typer.Option(
-            help="How many consecutive ranks of the job file a host has (default: as they were recorded).",
+            help=(
+                "How many consecutive ranks of the job file a host has (default: as they were"
+                " recorded)."
+            ),
             min=1,
             metavar="NUMBER",
         ),
@@ -61,7 +86,10 @@ def capture(
     from echelon.model.documents import DocumentError
 
     if records == bool(command):
-        fail("echelon capture: give a command behind --, or --records (for example -- torchrun train.py)")
+        fail(
+            "echelon capture: give a command behind --, or --records (for example -- torchrun"
+            " train.py)"
+        )
     if for_agent and job is None:
         fail("echelon capture: --for-agent is for a job file (give --job, too)")
     status = 0 if records else _run(command or [], out, iterations, skip)
@@ -82,7 +110,10 @@ def _run(command: Sequence[str], out: Path, iterations: int, skip: int) -> int:
     """Return the status of the command, whose processes record themselves in `out`."""
     program = shutil.which(command[0])
     if program is None:
-        fail(f"echelon capture: {command[0]} is not a program here (check the name, or give its path)")
+        fail(
+            f"echelon capture: {command[0]} is not a program here (check the name, or give its"
+            " path)"
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
         for old in out.glob("rank-*.json"):
@@ -99,7 +130,12 @@ def _run(command: Sequence[str], out: Path, iterations: int, skip: int) -> int:
     }
     try:
         # What the command prints is no part of the result.
-        return subprocess.run([program, *command[1:]], env=environment, stdout=2, check=False).returncode % 256
+        return (
+            subprocess.run(
+                [program, *command[1:]], env=environment, stdout=2, check=False
+            ).returncode
+            % 256
+        )
     except OSError as error:
         fail(f"{program}: {error.strerror or error} (give a program that runs)")
 
@@ -109,7 +145,9 @@ def _injected() -> Path:
     return Path(__file__).parent / "injected"
 
 
-def _describe(out: Path, job: Path | None, for_agent: bool, ranks_per_host: int | None) -> dict[str, Any]:
+def _describe(
+    out: Path, job: Path | None, for_agent: bool, ranks_per_host: int | None
+) -> dict[str, Any]:
     from echelon_torch.capture.iterations import profile
     from echelon_torch.capture.record import read_records
     from echelon_torch.capture.summary import summary
@@ -130,15 +168,21 @@ def _describe(out: Path, job: Path | None, for_agent: bool, ranks_per_host: int 
 
 
 def _ranks_per_host(records: Sequence[RankRecord]) -> int:
-    """Return how many ranks each host had; 1 if all ranks were on one host, which stands for many."""
+    """Return how many ranks each host had; 1 if all ranks were on one host, which stands for
+    many.
+    """
     hosts = [record.host for record in records]
     each = len(hosts) // len(set(hosts))
-    spread = len(set(hosts)) > 1 and all(hosts[at] == hosts[at // each * each] for at in range(len(hosts)))
+    spread = len(set(hosts)) > 1 and all(
+        hosts[at] == hosts[at // each * each] for at in range(len(hosts))
+    )
     return each if spread else 1
 
 
 def _recognition(records: Sequence[RankRecord], ranks_per_host: int) -> tuple[str, str]:
-    """Return the line of a job file by which agents report the job's connections, and by what iterations are told."""
+    """Return the line of a job file by which agents report the job's connections, and by what
+    iterations are told.
+    """
     from fractions import Fraction
 
     from echelon.model.quantities import duration_text
@@ -150,9 +194,10 @@ def _recognition(records: Sequence[RankRecord], ranks_per_host: int) -> tuple[st
         return f"recognition: {{by: agent, idle_gap: {gap}}}\n", f"silences of {gap}"
     gap = duration_text(Fraction(round(found.iteration_s * 10**3) + 1, 10**3))
     why = (
-        f"bytes, since no silence tells them apart (as little as {found.between_s * 1e3:.3g} ms between two, and up to "
-        f"{found.within_s * 1e3:.3g} ms within one): what the program sends beyond its file moves their borders until "
-        f"it is silent for {gap}, and a Tofino sees no iterations of it"
+        f"bytes, since no silence tells them apart (as little as {found.between_s * 1e3:.3g} ms"
+        f" between two, and up to {found.within_s * 1e3:.3g} ms within one): what the program sends"
+        f" beyond its file moves their borders until it is silent for {gap}, and a Tofino sees no"
+        " iterations of it"
     )
     return f"recognition: {{by: agent, idle_gap: {gap}, iterations: bytes}}\n", why
 
@@ -191,12 +236,17 @@ def _about(described: Mapping[str, Any]) -> Iterator[str]:
         yield f"{each['paradigm']}: {each['because']}"
     if (busy := _busy(described)) is not None:
         yield f"Note: {busy}."
-    yield f"Of {described['iterations']} iterations, the times are those of the median one. Medians (p10 to p90):"
+    yield (
+        f"Of {described['iterations']} iterations, the times are those of the median one. Medians"
+        " (p10 to p90):"
+    )
     for each in described["by_rank"]:
         iteration, computing = (_range(each[key], 1000) for key in ("iteration_s", "compute_s"))
         yield f"  rank {each['rank']}: {iteration} ms, of which {computing} ms computing"
     for kind, ranks, times, size, took in _operation_rows(described["operations"]):
-        yield f"  {kind} of ranks {ranks}, {times} times: {size} kB" + (f", {took} ms" if took else "")
+        yield f"  {kind} of ranks {ranks}, {times} times: {size} kB" + (
+            f", {took} ms" if took else ""
+        )
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -209,13 +259,18 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> None:
 
 _NAMED = 4
 _BUSY = 0.05
-"""The part of an iteration without a processor from which on a capture is called one on a busy machine."""
+"""The part of an iteration without a processor from which on a capture is called one on a busy
+machine.
+"""
 
 
 def _busy(described: Mapping[str, Any]) -> str | None:
     """Return a warning, with figures, if ranks had to wait for processors."""
     by_rank = described["by_rank"]
-    times = [(each["rank"], each["without_processor_s"]["median"], each["iteration_s"]["median"]) for each in by_rank]
+    times = [
+        (each["rank"], each["without_processor_s"]["median"], each["iteration_s"]["median"])
+        for each in by_rank
+    ]
     late = [(rank, waited_s, all_s) for rank, waited_s, all_s in times if waited_s > _BUSY * all_s]
     if not late:
         return None
@@ -225,32 +280,41 @@ def _busy(described: Mapping[str, Any]) -> str | None:
     )
     more = f" and {len(late) - _NAMED} more ranks" if len(late) > _NAMED else ""
     return (
-        f"the machine was busy: of an iteration, ranks waited for a processor: {said}{more}. The times are too long "
-        "by about as much (capture where nothing else runs, or with a higher priority)"
+        f"the machine was busy: of an iteration, ranks waited for a processor: {said}{more}. The"
+        " times are too long by about as much (capture where nothing else runs, or with a higher"
+        " priority)"
     )
 
 
 def _say(out: Path, described: Mapping[str, Any]) -> None:
     others = described["other_iterations"]
     typer.echo(
-        f"{out}: {described['iterations']} iterations that are alike on {described['ranks']} ranks, by "
-        f"{described['found_by']}" + (f"; {others} others are left out" if others else "")
+        f"{out}: {described['iterations']} iterations that are alike on {described['ranks']} ranks,"
+        f" by {described['found_by']}" + (f"; {others} others are left out" if others else "")
     )
     if "iterations_told_by" in described:
         typer.echo(f"  switches tell iterations apart by {described['iterations_told_by']}")
-    for each in described["paradigms"] or [{"paradigm": "no paradigm", "because": "the graph says all that is known"}]:
+    for each in described["paradigms"] or [
+        {"paradigm": "no paradigm", "because": "the graph says all that is known"}
+    ]:
         typer.echo(f"  {each['paradigm']}: {each['because']}")
     if (busy := _busy(described)) is not None:
         typer.echo(f"  {busy}")
     if described["devices"] != ["cpu"]:
         typer.echo(
-            "  computing is that of the hosts, since devices compute on their own (record the profiler's trace, and "
-            "import it: echelon import pytorch)"
+            "  computing is that of the hosts, since devices compute on their own (record the"
+            " profiler's trace, and import it: echelon import pytorch)"
         )
     show(
-        (Column("rank"), *(Column(f"{what}, ms", right=True) for what in ("iteration", "computing", "waiting"))),
+        (
+            Column("rank"),
+            *(Column(f"{what}, ms", right=True) for what in ("iteration", "computing", "waiting")),
+        ),
         [
-            (str(each["rank"]), *(_range(each[key], 1000) for key in ("iteration_s", "compute_s", "wait_s")))
+            (
+                str(each["rank"]),
+                *(_range(each[key], 1000) for key in ("iteration_s", "compute_s", "wait_s")),
+            )
             for each in described["by_rank"]
         ],
         "no ranks",
@@ -272,7 +336,9 @@ def _operation_rows(operations: Sequence[Mapping[str, Any]]) -> list[tuple[str, 
     """Return a row for all operations of a kind, of the same ranks, with as many bytes."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for each in operations:
-        groups.setdefault((each["kind"], tuple(each["ranks"]), each["bytes"]["median"]), []).append(each)
+        groups.setdefault((each["kind"], tuple(each["ranks"]), each["bytes"]["median"]), []).append(
+            each
+        )
     return [
         (
             kind,

@@ -6,7 +6,8 @@ from echelon.cli.doors import DESCRIBE, OPERATE, Command
 
 CAPTURE = Command(
     DESCRIBE,
-    "Run a training command, and write what its ranks send and compute in an iteration as Chakra traces.",
+    "Run a training command, and write what its ranks send and compute in an iteration as Chakra"
+    " traces.",
     "echelon_torch.capture_command:capture",
     interspersed=False,
 )

@@ -1,17 +1,19 @@
 """The observer of a rank's communication: what it calls, when it waits, and where iterations end.
 
-All communication of PyTorch passes the operators `c10d::*` of its dispatcher, whether Python asks for it (pipelines,
-FSDP) or C++ (the buckets of DDP, functional collectives). The observer puts a kernel before each, which notes the
-call and calls the one behind it. Nothing is done for operators that compute, so the cost of an iteration grows with its
-collectives, and with its modules, whose names say what computes. PyTorch's own observers, the profiler and the
-execution trace, note each operator.
+All communication of PyTorch passes the operators `c10d::*` of its dispatcher, whether Python asks
+for it (pipelines, FSDP) or C++ (the buckets of DDP, functional collectives). The observer puts a
+kernel before each, which notes the call and calls the one behind it. Nothing is done for operators
+that compute, so the cost of an iteration grows with its collectives, and with its modules, whose
+names say what computes. PyTorch's own observers, the profiler and the execution trace, note each
+operator.
 
-A rank waits in `Work.wait`, in `wait_tensor`, and at the end of a backward pass, when DDP waits for its buckets in C++.
-Callbacks of the autograd engine run in the order in which they were queued; those of the observer are before and behind
-DDP's. Everything else that a rank does is its computing.
+A rank waits in `Work.wait`, in `wait_tensor`, and at the end of a backward pass, when DDP waits for
+its buckets in C++. Callbacks of the autograd engine run in the order in which they were queued;
+those of the observer are before and behind DDP's. Everything else that a rank does is its
+computing.
 
-This file imports nothing but the standard library and PyTorch, since `echelon capture` also loads it into environments
-that have no Echelon.
+This file imports nothing but the standard library and PyTorch, since `echelon capture` also loads
+it into environments that have no Echelon.
 """
 
 from __future__ import annotations
@@ -37,22 +39,30 @@ _now = time.perf_counter
 _active: Observer | None = None
 
 
-def observe(out: str | None = None, iterations: int | None = None, skip: int | None = None) -> Observer:
+def observe(
+    out: str | None = None, iterations: int | None = None, skip: int | None = None
+) -> Observer:
     """Observe this rank from now on, and return the observer. Call it behind `init_process_group`.
 
-    An iteration ends with the step of an optimizer, or with `Observer.step`. The first `skip` (3) iterations are not
-    recorded, the next `iterations` (10) are. A script in which no iteration ends is recorded as a whole.
+    An iteration ends with the step of an optimizer, or with `Observer.step`. The first `skip` (3)
+    iterations are not recorded, the next `iterations` (10) are. A script in which no iteration ends
+    is recorded as a whole.
 
-    The record of rank 0 is written to `out`/rank-0.json when all iterations are recorded, or when the process ends;
-    `out` is the directory `capture` by default. Under `echelon capture`, arguments that are left out are the options of
-    the command. While an observer is at work, `observe` returns that one.
+    The record of rank 0 is written to `out`/rank-0.json when all iterations are recorded, or when
+    the process ends; `out` is the directory `capture` by default. Under `echelon capture`,
+    arguments that are left out are the options of the command. While an observer is at work,
+    `observe` returns that one.
     """
     global _active
     if _active is None:
         environment = os.environ.get
         _active = Observer(
             Path(out or environment("ECHELON_CAPTURE_OUT", "capture")),
-            int(environment("ECHELON_CAPTURE_ITERATIONS", 10)) if iterations is None else iterations,
+            (
+                int(environment("ECHELON_CAPTURE_ITERATIONS", 10))
+                if iterations is None
+                else iterations
+            ),
             int(environment("ECHELON_CAPTURE_SKIP", 3)) if skip is None else skip,
         )
     return _active
@@ -69,7 +79,10 @@ class Observer:
         from torch.optim import optimizer
 
         if not distributed.is_initialized():
-            raise RuntimeError("observe() needs a process group (call it behind torch.distributed.init_process_group)")
+            raise RuntimeError(
+                "observe() needs a process group (call it behind"
+                " torch.distributed.init_process_group)"
+            )
         self.rank: int = distributed.get_rank()
         self._out, self._iterations, self._skip = out, iterations, skip
         self._distributed = distributed
@@ -85,7 +98,9 @@ class Observer:
         self._calls: list[dict[str, Any]] = []
         self._waits: list[dict[str, Any]] = []
         self._open: dict[int, tuple[dict[str, Any], Any, tuple[int, ...]]] = {}
-        """The calls that nothing has waited for, by the identity of their works: call, work, addresses of tensors."""
+        """The calls that nothing has waited for, by the identity of their works: call, work,
+        addresses of tensors.
+        """
         self._futures: dict[int, Any] = {}
         """The futures of those, as far as they have one."""
         self._backward: list[int] = []
@@ -102,12 +117,16 @@ class Observer:
         for name, describe in _DESCRIBE.items():
             operator = getattr(torch.ops.c10d, name, None)
             if operator is not None:
-                self._library.impl(name, self._kernel(operator.default, describe), key.name, with_keyset=True)
+                self._library.impl(
+                    name, self._kernel(operator.default, describe), key.name, with_keyset=True
+                )
         self._wait, self._wait_tensor = distributed.Work.wait, functional.wait_tensor
         distributed.Work.wait = lambda work, *given, **named: self._waited(
             [id(work)], lambda: self._wait(work, *given, **named)
         )
-        functional.wait_tensor = lambda tensor: self._waited(self._works_of(tensor), lambda: self._wait_tensor(tensor))
+        functional.wait_tensor = lambda tensor: self._waited(
+            self._works_of(tensor), lambda: self._wait_tensor(tensor)
+        )
         self._functional = functional
         self._hooks = (
             optimizer.register_optimizer_step_post_hook(self._stepped),
@@ -181,7 +200,9 @@ class Observer:
         return max((max(group["ranks"]) for group in self._groups.values()), default=self.rank) + 1
 
     def _stepped(self, optimizer: object, *_given: object) -> None:
-        """End an iteration if the optimizer is the first that made a step: another's is part of the same iteration."""
+        """End an iteration if the optimizer is the first that made a step: another's is part of the
+        same iteration.
+        """
         if self._optimizer is None:
             self._optimizer = id(optimizer)
         if self._optimizer == id(optimizer):
@@ -197,7 +218,9 @@ class Observer:
 
         return kernel
 
-    def _called(self, start: float, describe: Callable[..., dict[str, Any]], given: Any, result: Any) -> None:
+    def _called(
+        self, start: float, describe: Callable[..., dict[str, Any]], given: Any, result: Any
+    ) -> None:
         call = describe(given)
         tensors, group = call.pop("tensors"), call["group"]
         call["group"] = self._group(group)
@@ -210,14 +233,16 @@ class Observer:
         work = self._work(result)
         if work is not None:
             if tensors and tensors[0].device.type != "cpu":
-                # The future of a stream is there at once. The device alone knows when its operations end.
+                # The future of a stream is there at once. The device alone knows when its
+                # operations end.
                 self._device = tensors[0].device.type
             else:
                 try:
                     future = self._futures[id(work)] = work.get_future()
                     future.add_done_callback(lambda _future: _ended(call))
                 except RuntimeError:
-                    pass  # Transfers have no future: they have ended when a rank has waited for them.
+                    # Transfers have no future: they have ended when a rank has waited for them.
+                    pass
             self._open[id(work)] = call, work, tuple(tensor.data_ptr() for tensor in tensors)
             if call["backward"] and id(work) in self._futures:
                 self._backward.append(id(work))
@@ -263,15 +288,17 @@ class Observer:
         return bool(task != -1)
 
     def _ends_backward(self) -> None:
-        """Run before DDP's callback, which waits for its buckets, and queue another callback behind it."""
+        """Run before DDP's callback, which waits for its buckets, and queue another callback behind
+        it.
+        """
         if not self._backward:
             return
         works, self._backward = self._backward, []
         start = _now()
 
         def behind() -> None:
-            # DDP waits for futures. A work counts as completed only later.
-            # One that was awaited is gone, and another one without a future may have its identity by now.
+            # DDP waits for futures. A work counts as completed only later. One that was awaited is
+            # gone, and another one without a future may have its identity by now.
             ended = [work for work in works if work in self._futures and self._futures[work].done()]
             if ended:
                 self._note_wait(start, ended, backward=True)
@@ -302,7 +329,9 @@ class Observer:
 
 
 def _waited_for_processor() -> float:
-    """Return for how long this thread could run and had no processor, in seconds; 0 where Linux does not say."""
+    """Return for how long this thread could run and had no processor, in seconds; 0 where Linux
+    does not say.
+    """
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -369,11 +398,17 @@ _DESCRIBE: dict[str, Callable[..., dict[str, Any]]] = {
     "reduce_scatter_tensor_coalesced_": lambda given: _from_inputs("reduce-scatter", given),
     "gather_": lambda given: _rooted(_from_inputs("gather", given), given[3]),
     # All know what they get, and the root alone what it gives.
-    "scatter_": lambda given: {**_of_tensors("scatter", given), "group": given[2], "peer": given[3]},
+    "scatter_": lambda given: {
+        **_of_tensors("scatter", given),
+        "group": given[2],
+        "peer": given[3],
+    },
     "alltoall_": _all_to_all,
     "alltoall_base_": _all_to_all,
     "barrier": lambda given: {"kind": "barrier", "group": given[1], "bytes": 0, "tensors": []},
     "send": lambda given: _transfer("send", given),
     "recv_": lambda given: _transfer("receive", given),
 }
-"""What each operator of c10d does, from its arguments: kind, process group, and the bytes that this rank gives."""
+"""What each operator of c10d does, from its arguments: kind, process group, and the bytes that this
+rank gives.
+"""

@@ -1,11 +1,12 @@
 """What a rank tells the run of a scenario that it is part of, while it trains (docs/torch.md).
 
-The run lets the first iterations pass, in which PyTorch prepares what later ones use. Behind the last of them each rank
-waits until all jobs of the scenario have come that far, so that they begin together. From then on it tells the run of
-each step of its optimizer, of what it communicated before, and of when it waited. It waits for nothing any more.
+The run lets the first iterations pass, in which PyTorch prepares what later ones use. Behind the
+last of them each rank waits until all jobs of the scenario have come that far, so that they begin
+together. From then on it tells the run of each step of its optimizer, of what it communicated
+before, and of when it waited. It waits for nothing any more.
 
-This file imports nothing but the standard library and the observer, since it is also loaded into environments that have
-no Echelon.
+This file imports nothing but the standard library and the observer, since it is also loaded into
+environments that have no Echelon.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def report() -> RankReporter:
     """Report this rank to the run whose socket and job are in the environment, from now on."""
     global _active
     if _active is None:
-        _active = RankReporter(Path(os.environ["ECHELON_RUN_SOCKET"]), int(os.environ["ECHELON_RUN_WARM_UP"]))
+        _active = RankReporter(
+            Path(os.environ["ECHELON_RUN_SOCKET"]), int(os.environ["ECHELON_RUN_WARM_UP"])
+        )
     return _active
 
 
@@ -41,7 +44,13 @@ class RankReporter(Observer):
         self._run = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._run.connect(str(path))
         environment = os.environ
-        self._tell("hello", environment["ECHELON_RUN_JOB"], environment["ECHELON_RUN_WORKER"], self.rank, self._world())
+        self._tell(
+            "hello",
+            environment["ECHELON_RUN_JOB"],
+            environment["ECHELON_RUN_WORKER"],
+            self.rank,
+            self._world(),
+        )
 
     def step(self) -> None:
         """End an iteration."""
@@ -62,7 +71,15 @@ class RankReporter(Observer):
     def _operation(self, call: dict[str, Any], now_ns: int) -> list[Any]:
         ranks = self._groups[call["group"]]["ranks"]
         end_ns = now_ns if call["end_s"] is None else _ns(call["end_s"])
-        return [call["number"], call["kind"], ranks, call.get("peer", 0), call["bytes"], _ns(call["start_s"]), end_ns]
+        return [
+            call["number"],
+            call["kind"],
+            ranks,
+            call.get("peer", 0),
+            call["bytes"],
+            _ns(call["start_s"]),
+            end_ns,
+        ]
 
     def _wait_until_told(self) -> None:
         """Wait for the time at which the run begins, which is the answer, and until it comes."""
@@ -86,5 +103,8 @@ class RankReporter(Observer):
 
 
 def _ns(time_s: float) -> int:
-    """Return a time of the observer's clock in nanoseconds. On Linux its clock is CLOCK_MONOTONIC, as the run's."""
+    """Return a time of the observer's clock in nanoseconds.
+
+    On Linux its clock is CLOCK_MONOTONIC, as the run's.
+    """
     return round(time_s * 1e9)

@@ -12,8 +12,13 @@ from echelon.cli.usage import fail
 
 
 def view(
-    results: Annotated[Path, typer.Argument(help="The directory that `echelon run --out` wrote.", metavar="RESULTS")],
-    port: Annotated[int, typer.Option(help="The port of this machine; 0: any free one.", min=0, max=65535)] = 0,
+    results: Annotated[
+        Path,
+        typer.Argument(help="The directory that `echelon run --out` wrote.", metavar="RESULTS"),
+    ],
+    port: Annotated[
+        int, typer.Option(help="The port of this machine; 0: any free one.", min=0, max=65535)
+    ] = 0,
 ) -> None:
     """Show the results of a finished run as a web page: policies, timeline, waits, links.
 
@@ -32,6 +37,12 @@ def view(
         with ShownProgress() as progress:
             progress.stage(f"reading {results}")
             run = load(results)
-        asyncio.run(serve(run, port, lambda url: typer.echo(f"{url}/ shows {run.measured.scenario} (Ctrl-C ends it)")))
+        asyncio.run(
+            serve(
+                run,
+                port,
+                lambda url: typer.echo(f"{url}/ shows {run.measured.scenario} (Ctrl-C ends it)"),
+            )
+        )
     except (DocumentError, ListenError) as error:
         fail(str(error))

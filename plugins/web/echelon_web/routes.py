@@ -1,4 +1,7 @@
-"""The endpoints of the page and its files. They need no token: every datum that the page shows needs one."""
+"""The endpoints of the page and its files.
+
+They need no token: every datum that the page shows needs one.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from echelon_web import assets
 from echelon_web.assets import Asset, Source
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src"
+    " 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The browser loads nothing from elsewhere, and runs nothing that stands in the page itself."""
 _HEADERS = {
@@ -17,7 +20,8 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # The browser asks each time whether the file is still the same: no old page meets a new service.
+    # The browser asks each time whether the file is still the same: no old page meets a new
+    # service.
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
 }
@@ -52,7 +56,11 @@ def _answer(request: Request, asset: Asset) -> Response:
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(asset.compressed, media_type=asset.media_type, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(
+            asset.compressed,
+            media_type=asset.media_type,
+            headers={**headers, "Content-Encoding": "gzip"},
+        )
     return Response(asset.content, media_type=asset.media_type, headers=headers)
 
 

@@ -1,4 +1,6 @@
-"""A real Chromium, driven by Selenium: what the tests of the page do with it, in the page's own words."""
+"""A real Chromium, driven by Selenium: what the tests of the page do with it, in the page's own
+words.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Page:
         # From another document: going to another fragment of the same one loads nothing.
         self._driver.get(urljoin(url, "/web/icon.svg"))
         self.run(
-            "sessionStorage.clear(); if (arguments[0]) sessionStorage.setItem('echelon-token', arguments[0])", token
+            "sessionStorage.clear(); if (arguments[0]) sessionStorage.setItem('echelon-token',"
+            " arguments[0])",
+            token,
         )
         self.console()
         self._driver.get(url)
@@ -81,13 +85,17 @@ class Page:
         return self._driver.execute_async_script(script, *arguments)
 
     def console(self) -> list[str]:
-        """Return what the browser has complained about since the last call: errors, and what the policy blocked."""
+        """Return what the browser has complained about since the last call: errors, and what the
+        policy blocked.
+        """
         found = self._driver.get_log("browser")
         return [one["message"] for one in found if one["level"] in ("SEVERE", "WARNING")]
 
     def text(self, selector: str) -> str:
         """Return the text of the first such element; empty: there is none, or it is hidden."""
-        return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)).strip()
+        return str(
+            self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
+        ).strip()
 
     def rows(self, caption: str) -> list[list[str]]:
         """Return the cells of the visible table with that caption; empty: there is none."""
@@ -105,9 +113,13 @@ class Page:
         return next((row for row in self.rows(caption) if row[0] == first), [])
 
     def button(self, name: str, within: str = "button") -> dict[str, Any]:
-        """Return whether the button (or link) of that name, as assistive technology reads it, is there and enabled."""
+        """Return whether the button (or link) of that name, as assistive technology reads it, is
+        there and enabled.
+        """
         found: dict[str, Any] = self.run(
-            _FIND + "return {there: Boolean(found), enabled: found?.disabled === false}", name, within
+            _FIND + "return {there: Boolean(found), enabled: found?.disabled === false}",
+            name,
+            within,
         )
         return found
 
@@ -115,7 +127,9 @@ class Page:
         """Press the button (or link) of that name as soon as it is enabled."""
         self.wait(
             lambda: self.run(
-                _FIND + "if (!found || found.disabled) return false; found.click(); return true", name, within
+                _FIND + "if (!found || found.disabled) return false; found.click(); return true",
+                name,
+                within,
             ),
             f"there is no button '{name}' that can be pressed",
         )
@@ -125,7 +139,10 @@ class Page:
         self.wait(lambda: self.run(_FILL, label, value), f"there is no field '{label}'")
 
     def wait(self, condition: Callable[[], T], what: str) -> T:
-        """Wait until the condition holds, and return what it returned. Fails, saying `what`, if it does not."""
+        """Wait until the condition holds, and return what it returned.
+
+        Fails, saying `what`, if it does not.
+        """
         give_up_at = time.monotonic() + PATIENCE_S
         while not (found := condition()):
             assert time.monotonic() < give_up_at, f"{what}\n{self.text('body')}\n{self.console()}"
@@ -135,13 +152,11 @@ class Page:
     def faults(self) -> Sequence[str]:
         """Return the serious faults of accessibility that axe finds on the page as it is."""
         self._driver.execute_script(AXE.read_text())
-        found = self.run_async(
-            """const done = arguments[0];
+        found = self.run_async("""const done = arguments[0];
                const of = (node) => node.html + node.failureSummary;
                axe.run(document, {resultTypes: ["violations"]}).then((result) => done(result.violations
                  .filter((one) => ["serious", "critical"].includes(one.impact))
-                 .map((one) => `${one.id}: ${one.nodes.map(of).slice(0, 3)}`)))"""
-        )
+                 .map((one) => `${one.id}: ${one.nodes.map(of).slice(0, 3)}`)))""")
         return list(found)
 
     def picture(self, file: Path) -> None:

@@ -1,4 +1,6 @@
-"""The files of the page: what is vendored is what it says, nothing comes from elsewhere, and nobody needs a token."""
+"""The files of the page: what is vendored is what it says, nothing comes from elsewhere, and nobody
+needs a token.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,13 @@ class Loaded(HTMLParser):
         self._tag = tag
         given = dict(attrs)
         self.files += [
-            value for name, value in attrs if value and (name == "src" or (name == "href" and tag == "link"))
+            value
+            for name, value in attrs
+            if value and (name == "src" or (name == "href" and tag == "link"))
         ]
-        self.inline += [f"{tag} {name}" for name in given if name.startswith("on") or name == "style"]
+        self.inline += [
+            f"{tag} {name}" for name in given if name.startswith("on") or name == "style"
+        ]
 
     def handle_endtag(self, tag: str) -> None:
         self._tag = ""
@@ -47,13 +53,19 @@ class Loaded(HTMLParser):
 
 
 def test_vendored_libraries_are_those_of_the_note() -> None:
-    scripts = {name.removeprefix(VENDOR) for name in assets.names() if name.startswith(VENDOR) and name.endswith(".js")}
+    scripts = {
+        name.removeprefix(VENDOR)
+        for name in assets.names()
+        if name.startswith(VENDOR) and name.endswith(".js")
+    }
     assert scripts == set(VERSIONS)
     for file, note in VERSIONS.items():
         content = assets.asset(VENDOR + file).content
         assert hashlib.sha256(content).hexdigest() == note["sha256"], file
         licence = assets.asset(f"{VENDOR}{note['package']}.LICENSE.txt").content.decode()
-        assert {"Apache-2.0": "Apache License", "MIT": "Permission is hereby granted"}[note["licence"]] in licence
+        assert {"Apache-2.0": "Apache License", "MIT": "Permission is hereby granted"}[
+            note["licence"]
+        ] in licence
 
 
 def test_the_library_for_tests_is_vendored_with_its_licence() -> None:
@@ -81,14 +93,18 @@ def test_modules_import_only_what_is_there(name: str) -> None:
         assert loaded in assets.names()
     assert "innerHTML" not in text, "texts are never markup"
     assert "https://" not in text
-    assert "http://" not in text.replace('"http://www.w3.org/2000/svg"', ""), "that is a name, which nothing loads"
+    assert "http://" not in text.replace('"http://www.w3.org/2000/svg"', ""), (
+        "that is a name, which nothing loads"
+    )
     assert "localStorage" not in text, "the token stays in its tab"
 
 
 def test_no_file_has_long_lines() -> None:
     for name in OWN:
         if name.endswith((".css", ".html")):
-            assert all(len(line) <= 120 for line in assets.asset(name).content.decode().splitlines()), name
+            assert all(
+                len(line) <= 120 for line in assets.asset(name).content.decode().splitlines()
+            ), name
 
 
 def test_the_files_need_no_token_and_come_with_the_policy(api: Api) -> None:  # noqa: F811
@@ -96,7 +112,10 @@ def test_the_files_need_no_token_and_come_with_the_policy(api: Api) -> None:  # 
         for path in sorted(assets.paths()):
             answer = http.get(path)
             assert answer.status_code == 200, path
-            policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+            policy = dict(
+                part.strip().split(" ", 1)
+                for part in answer.headers["content-security-policy"].split(";")
+            )
             assert policy.pop("img-src") == "'self' data:"
             for name in ("script-src", "style-src", "connect-src"):
                 assert policy.pop(name) == "'self'"
@@ -107,7 +126,9 @@ def test_the_files_need_no_token_and_come_with_the_policy(api: Api) -> None:  # 
         assert http.post("/").status_code == 405
         # A file that the browser has is not sent again.
         known = http.get("/web/vendor/echarts.min.js")
-        again = http.get("/web/vendor/echarts.min.js", headers={"If-None-Match": known.headers["etag"]})
+        again = http.get(
+            "/web/vendor/echarts.min.js", headers={"If-None-Match": known.headers["etag"]}
+        )
         assert (again.status_code, again.content) == (304, b"")
 
 

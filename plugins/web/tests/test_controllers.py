@@ -1,4 +1,6 @@
-"""The page when controllers come and go: a standby, a leader that dies, a controller that is started again."""
+"""The page when controllers come and go: a standby, a leader that dies, a controller that is
+started again.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,14 @@ def test_a_standby_says_so_and_changes_nothing_until_it_leads(page: Page, lab: L
         leading.register_job(ring("a", ["h1", "h2"]))
         settle(leading)
     with client(second) as standing_by:
-        until(lambda: standing_by.status().leader is not None, "the standby does not know its leader")
+        until(
+            lambda: standing_by.status().leader is not None, "the standby does not know its leader"
+        )
         page.open(second.wait_listening(), OPERATOR.token)
-        page.wait(lambda: "This controller stands by." in page.text("#notices"), "the page does not say so")
+        page.wait(
+            lambda: "This controller stands by." in page.text("#notices"),
+            "the page does not say so",
+        )
         leader = page.run("return document.querySelector('#notices a').href")
         assert leader.rstrip("/") == first.wait_listening()
         assert "Only the leader takes changes." in page.text("main .bar")
@@ -58,7 +65,9 @@ def test_a_standby_says_so_and_changes_nothing_until_it_leads(page: Page, lab: L
         assert page.console() == []
         first.kill()
         second.wait_event("leading")
-        page.wait(lambda: "stands by" not in page.text("#notices"), "the page does not see that it leads")
+        page.wait(
+            lambda: "stands by" not in page.text("#notices"), "the page does not see that it leads"
+        )
         for view, name in BUTTONS.items():
             page.show(view)
             page.wait(lambda: page.button(name)["enabled"], f"{name} stays disabled")  # noqa: B023
@@ -78,7 +87,9 @@ def test_the_page_comes_back_when_the_controller_does(page: Page, lab: Lab) -> N
     assert page.text("#link-state") == "live"
     loaded_at = page.run("return performance.timeOrigin")
     before.kill()
-    page.wait(lambda: page.text("#link-state").endswith("Trying again."), "the page does not see the loss")
+    page.wait(
+        lambda: page.text("#link-state").endswith("Trying again."), "the page does not see the loss"
+    )
     assert page.row("All jobs", "a"), "what was known last is still shown"
     after = daemon(lab, "after", port)
     after.wait_event("leading")
@@ -87,6 +98,9 @@ def test_the_page_comes_back_when_the_controller_does(page: Page, lab: Lab) -> N
         asked.register_job(ring("b", ["h2", "h1"]))
         settle(asked)
     page.wait(lambda: page.text("#link-state") == "live", "the page does not come back")
-    page.wait(lambda: page.row("All jobs", "b") and not page.row("All jobs", "a"), "the new state is not shown")
+    page.wait(
+        lambda: page.row("All jobs", "b") and not page.row("All jobs", "a"),
+        "the new state is not shown",
+    )
     assert page.run("return performance.timeOrigin") == loaded_at, "nobody loaded it again"
     page.wait(lambda: page.button("Submit a job")["enabled"], "the button stays disabled")

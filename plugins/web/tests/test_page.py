@@ -19,7 +19,9 @@ VIEWS = ("Fabric", "Jobs", "Last hour", "Timeline", "Waits", "Plan", "Policies",
 LOOKS = (("light", 1280, False), ("dark", 1280, True), ("narrow", 360, False))
 BERT = ring("bert", ["h1", "h5"], "100 kB", "100 ms")
 GPT = ring("gpt", ["h2", "h6"], "100 kB", "150 ms")
-YAML = "{job: bert, parallelism: data, workers: [h1, h5], data: {compute: 100 ms, gradient: 100 kB}}"
+YAML = (
+    "{job: bert, parallelism: data, workers: [h1, h5], data: {compute: 100 ms, gradient: 100 kB}}"
+)
 DIALOG = "#change-dialog button"
 
 
@@ -30,7 +32,9 @@ def submitted(client: Client, *jobs: dict[str, Any]) -> None:
 
 
 def test_no_view_has_a_fault(page: Page, watched: Watched) -> None:
-    """Neither an error on the console, nor something that the policy blocked, nor a fault that axe calls serious."""
+    """Neither an error on the console, nor something that the policy blocked, nor a fault that axe
+    calls serious.
+    """
     with watched.client() as client:
         submitted(client, BERT, GPT)
         with training(watched.lab, client, [Trained("bert", 0.1), Trained("gpt", 0.1)]):
@@ -41,7 +45,9 @@ def test_no_view_has_a_fault(page: Page, watched: Watched) -> None:
                 page.show(view)
                 if view == "Jobs":
                     page.press("bert")
-                    page.wait(lambda: page.rows("EchelonFlows"), "the details of the job do not come")
+                    page.wait(
+                        lambda: page.rows("EchelonFlows"), "the details of the job do not come"
+                    )
                 if view == "Last hour":
                     page.wait(lambda: page.row("Slowest jobs", "bert"), "the hour has no job")
                 elif view == "Plan":
@@ -80,7 +86,9 @@ def test_without_a_token_nothing_is_shown(page: Page, watched: Watched) -> None:
     assert "bert" not in page.text("body")
     page.choose("Token", "echelon_wrong")
     page.press("Use this token")
-    page.wait(lambda: "unknown token" in page.text("#token-problem"), "the wrong token is not refused")
+    page.wait(
+        lambda: "unknown token" in page.text("#token-problem"), "the wrong token is not refused"
+    )
     page.choose("Token", watched.operator)
     page.press("Use this token")
     page.wait(lambda: page.row("Switches", "leaf1"), "the token is not taken")
@@ -104,7 +112,10 @@ def test_a_job_is_tried_submitted_seen_and_removed(page: Page, watched: Watched)
         assert page.row("Slowdown of jobs", "bert")[:2] == ["bert", "-"]
         assert client.jobs() == [], "a dry run changes nothing"
         page.press("Submit", DIALOG)
-        page.wait(lambda: page.row("All jobs", "bert")[1:2] == ["installed"], "the job is not shown as installed")
+        page.wait(
+            lambda: page.row("All jobs", "bert")[1:2] == ["installed"],
+            "the job is not shown as installed",
+        )
         assert client.job("bert").spec["workers"] == ["h1", "h5"]
 
         page.press("Remove the job bert")
@@ -130,76 +141,120 @@ def test_a_faulty_job_is_refused_in_the_words_of_the_service(page: Page, watched
     page.choose("or its text", YAML.replace("100 ms", "100 parsec"))
     page.press("See what it would do")
     page.wait(
-        lambda: "data.compute: 'parsec' is not a unit" in page.text("#change-dialog .problem"), "no reason is shown"
+        lambda: "data.compute: 'parsec' is not a unit" in page.text("#change-dialog .problem"),
+        "no reason is shown",
     )
     assert not page.button("Submit", DIALOG)["enabled"]
     page.press("Cancel", DIALOG)
 
 
-def test_a_link_is_drained_and_one_that_jobs_need_only_by_force(page: Page, watched: Watched) -> None:
+def test_a_link_is_drained_and_one_that_jobs_need_only_by_force(
+    page: Page, watched: Watched
+) -> None:
     with watched.client() as client:
         submitted(client, BERT)
         state = lambda: {(link.a, link.b): link.state for link in client.links()}  # noqa: E731
         page.open(watched.url, watched.operator)
         page.press("Drain the link leaf1 - spine1")
-        page.wait(lambda: page.text("#change-dialog h3, #change-dialog caption"), "the dry run does not come")
+        page.wait(
+            lambda: page.text("#change-dialog h3, #change-dialog caption"),
+            "the dry run does not come",
+        )
         assert state()["leaf1", "spine1"] == "up", "a dry run changes nothing"
         page.press("Drain", DIALOG)
-        page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["drained"], "the link is not shown as drained")
+        page.wait(
+            lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["drained"],
+            "the link is not shown as drained",
+        )
         assert state()["leaf1", "spine1"] == "drained"
 
         page.press("Drain the link leaf1 - spine2")
-        page.wait(lambda: "bert" in page.text("#change-dialog .problem"), "the job that would be stranded is not named")
+        page.wait(
+            lambda: "bert" in page.text("#change-dialog .problem"),
+            "the job that would be stranded is not named",
+        )
         assert not page.button("Drain", DIALOG)["enabled"]
         page.choose("Drain it all the same", "on")
         page.wait(lambda: page.button("Drain", DIALOG)["enabled"], "force is not offered")
         assert state()["leaf1", "spine2"] == "up"
         page.press("Drain", DIALOG)
-        page.wait(lambda: "cannot be planned" in page.text("#notices"), "the stranded job is not told of")
+        page.wait(
+            lambda: "cannot be planned" in page.text("#notices"), "the stranded job is not told of"
+        )
         assert state()["leaf1", "spine2"] == "drained"
 
         for spine in ("spine1", "spine2"):
             page.press(f"Restore the link leaf1 - {spine}")
             page.press("Restore", DIALOG)
-            page.wait(lambda: page.row("Links", f"leaf1 - {spine}")[3:4] == ["up"], "the link is not restored")  # noqa: B023
+            page.wait(
+                lambda: page.row("Links", f"leaf1 - {spine}")[3:4] == ["up"],  # noqa: B023
+                "the link is not restored",
+            )
         page.wait(lambda: page.text("#notices") == "", "the notice stays")
 
 
-def test_links_of_a_switch_that_died_are_down_and_their_reason_is_shown(page: Page, watched: Watched) -> None:
+def test_links_of_a_switch_that_died_are_down_and_their_reason_is_shown(
+    page: Page, watched: Watched
+) -> None:
     spine = watched.lab.switches["spine1"]
     with watched.client() as client:
         page.open(watched.url, watched.operator)
-        page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["up"], "the link is not shown")
+        page.wait(
+            lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["up"], "the link is not shown"
+        )
         spine.kill()
         try:
             shown = "down: switch spine1 does not answer"
-            page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == [shown], "it is not shown as down")
+            page.wait(
+                lambda: page.row("Links", "leaf1 - spine1")[3:4] == [shown],
+                "it is not shown as down",
+            )
             assert page.row("Links", "leaf1 - spine2")[3:4] == ["up"]
         finally:
             spine.start()
-        page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["up"], "it is not shown as up again")
+        page.wait(
+            lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["up"],
+            "it is not shown as up again",
+        )
         settle(client)
 
 
 def test_why_a_job_is_planned_stands_in_its_row(page: Page, watched: Watched) -> None:
-    """Its only leaf is dead: the row names it. What the picture says of it is inside the picture, wide and narrow."""
+    """Its only leaf is dead: the row names it.
+
+    What the picture says of it is inside the picture, wide and narrow.
+    """
     leaf = watched.lab.switches["leaf2"]
     with watched.client() as client:
         submitted(client, BERT)
         page.open(watched.url, watched.operator)
         page.show("Jobs")
-        page.wait(lambda: page.row("All jobs", "bert")[1:2] == ["installed"], "the job is not shown as installed")
+        page.wait(
+            lambda: page.row("All jobs", "bert")[1:2] == ["installed"],
+            "the job is not shown as installed",
+        )
         leaf.kill()
         try:
-            page.wait(lambda: "switch leaf2 does not answer" in page.row("All jobs", "bert")[1], "no reason")
+            page.wait(
+                lambda: "switch leaf2 does not answer" in page.row("All jobs", "bert")[1],
+                "no reason",
+            )
             assert page.row("All jobs", "bert")[1].startswith("planned: ")
             assert [job.waiting_for for job in client.jobs()] == [("leaf2",)]
             page.show("Fabric")
-            page.wait(lambda: page.row("Switches", "leaf2")[1].startswith("away: "), "no reason is shown")
-            page.wait(lambda: page.row("Links", "h5 - leaf2")[3].startswith("down: "), "a host's link is not down")
+            page.wait(
+                lambda: page.row("Switches", "leaf2")[1].startswith("away: "), "no reason is shown"
+            )
+            page.wait(
+                lambda: page.row("Links", "h5 - leaf2")[3].startswith("down: "),
+                "a host's link is not down",
+            )
         finally:
             leaf.start()
-        page.wait(lambda: page.row("Links", "h5 - leaf2")[3:4] == ["up"], "the switch that is back is not seen")
+        page.wait(
+            lambda: page.row("Links", "h5 - leaf2")[3:4] == ["up"],
+            "the switch that is back is not seen",
+        )
         settle(client)
         assert [job.waiting_for for job in client.jobs()] == [()]
 
@@ -215,7 +270,10 @@ def test_the_label_of_a_switch_in_trouble_is_inside_the_picture(
         page.open(watched.url, watched.operator)
         switch.kill()
         try:
-            found = page.wait(lambda: page.run(_LABEL, f"{name}\naway"), "the picture does not say that it is away")
+            found = page.wait(
+                lambda: page.run(_LABEL, f"{name}\naway"),
+                "the picture does not say that it is away",
+            )
         finally:
             switch.start()
         left, top, right, bottom, wide, high = found
@@ -235,8 +293,12 @@ box.applyTransform(text.getComputedTransform());
 return [box.x, box.y, box.x + box.width, box.y + box.height, instance.getWidth(), instance.getHeight()]"""
 
 
-def test_tardiness_and_alerts_have_thresholds_that_mean_something(page: Page, watched: Watched) -> None:
-    """A job that is as late as alone is in order; one that is later by 5 % of an iteration alone is not."""
+def test_tardiness_and_alerts_have_thresholds_that_mean_something(
+    page: Page, watched: Watched
+) -> None:
+    """A job that is as late as alone is in order; one that is later by 5 % of an iteration alone is
+    not.
+    """
     page.open(watched.url, watched.operator)
 
     def job(name: str, late_s: float | None, alone_s: float | None = 0.4) -> dict[str, Any]:
@@ -246,7 +308,9 @@ def test_tardiness_and_alerts_have_thresholds_that_mean_something(page: Page, wa
     jobs = [job("a", 0.4), job("b", 0.49), job("c", 0.51), job("d", 0.79), job("e", 0.82), job("f", 1.4),
             job("g", None), job("h", 9.0, None), job("i", -0.2)]  # fmt: skip
     tones = page.run(
-        "const jobs = arguments[0]; return import('/web/js/jobs.js').then(({ late }) => jobs.map(late))", jobs
+        "const jobs = arguments[0]; return import('/web/js/jobs.js').then(({ late }) =>"
+        " jobs.map(late))",
+        jobs,
     )
     assert tones == ["", "", "warn", "warn", "bad", "bad", "", "", ""]
     waiting = {"problem": None, "waiting_for": ["s1", "s2", "s3", "s4", "s5"]}
@@ -260,7 +324,10 @@ def test_tardiness_and_alerts_have_thresholds_that_mean_something(page: Page, wa
     parts = {
         "jobs": [*jobs, {**job("z", None), "state": "unplanned"}],
         "switches": [{"name": "s1", "foreign_entries": 2}, {"name": "s2", "foreign_entries": 0}],
-        "ports": [{"switch": "s1", "to": "h1", "drops_per_s": 12.34}, {"switch": "s1", "to": "h2", "drops_per_s": 0}],
+        "ports": [
+            {"switch": "s1", "to": "h1", "drops_per_s": 12.34},
+            {"switch": "s1", "to": "h2", "drops_per_s": 0},
+        ],
     }
     found = page.run(
         """const parts = arguments[0];
@@ -298,7 +365,9 @@ def test_policies_are_compared_and_changed(page: Page, watched: Watched) -> None
         page.choose("order", "setf")
         page.press("Change the policy")
         page.press("Change", DIALOG)
-        until(lambda: client.policy().parameters == {"order": "setf"}, "the parameter was not taken")
+        until(
+            lambda: client.policy().parameters == {"order": "setf"}, "the parameter was not taken"
+        )
 
 
 def test_a_reader_can_change_nothing(page: Page, watched: Watched) -> None:
@@ -306,7 +375,10 @@ def test_a_reader_can_change_nothing(page: Page, watched: Watched) -> None:
         submitted(client, BERT)
         before = (client.jobs(), client.links(), client.policy(), len(client.events()))
         page.open(watched.url, watched.reader)
-        page.wait(lambda: "only read" in page.text("main .bar"), "the page does not say that the token may only read")
+        page.wait(
+            lambda: "only read" in page.text("main .bar"),
+            "the page does not say that the token may only read",
+        )
         asking = {
             "Fabric": ["Drain the link leaf1 - spine1"],
             "Jobs": ["Submit a job", "Remove the job bert"],
@@ -335,20 +407,30 @@ def test_a_reader_can_change_nothing(page: Page, watched: Watched) -> None:
 
 def test_what_happens_elsewhere_is_seen_at_once(page: Page, watched: Watched) -> None:
     page.open(watched.url, watched.reader)
-    page.wait(lambda: page.row("Switches", "spine1")[1:2] == ["ready"], "the switches are not shown")
+    page.wait(
+        lambda: page.row("Switches", "spine1")[1:2] == ["ready"], "the switches are not shown"
+    )
     with watched.client() as client:
         submitted(client, BERT)
-        page.wait(lambda: "1 installed" in page.text("#facts"), "a job of another client is not seen")
+        page.wait(
+            lambda: "1 installed" in page.text("#facts"), "a job of another client is not seen"
+        )
         with training(watched.lab, client, [Trained("bert", 0.05)]):
-            page.wait(lambda: any(row[3] != "-" for row in page.rows("Ports")), "no port is seen to send")
+            page.wait(
+                lambda: any(row[3] != "-" for row in page.rows("Ports")), "no port is seen to send"
+            )
         spine = watched.lab.switches["spine1"]
         spine.kill()
         page.wait(
-            lambda: page.row("Switches", "spine1")[1].startswith(("away", "connecting")), "a dead switch is not seen"
+            lambda: page.row("Switches", "spine1")[1].startswith(("away", "connecting")),
+            "a dead switch is not seen",
         )
         page.wait(lambda: "spine1" in page.text("#notices"), "a dead switch is not told of")
         spine.start()
-        page.wait(lambda: page.row("Switches", "spine1")[1:2] == ["ready"], "the switch that is back is not seen")
+        page.wait(
+            lambda: page.row("Switches", "spine1")[1:2] == ["ready"],
+            "the switch that is back is not seen",
+        )
         settle(client)
 
 
@@ -379,7 +461,10 @@ def test_the_timeline_moves(page: Page, watched: Watched) -> None:
         assert all(one.endswith("s") for one in late), "each flow has its tardiness"
 
 
-_ALL_SHOWN = "const found = arguments[0].match(/^([\\d,]+) flows of ([\\d,]+) /); return found && found[1] === found[2]"
+_ALL_SHOWN = (
+    "const found = arguments[0].match(/^([\\d,]+) flows of ([\\d,]+) /); return found && found[1]"
+    " === found[2]"
+)
 
 
 def test_the_last_hour_has_jobs_and_ports(page: Page, watched: Watched) -> None:
@@ -390,9 +475,14 @@ def test_the_last_hour_has_jobs_and_ports(page: Page, watched: Watched) -> None:
             page.open(watched.url, watched.reader)
             page.show("Last hour")
             found = page.wait(lambda: page.row("Slowest jobs", "bert"), "the job is not shown")
-            assert all(figure.endswith("s") for figure in (found[2], found[3], found[4], found[6], found[7]))
+            assert all(
+                figure.endswith("s")
+                for figure in (found[2], found[3], found[4], found[6], found[7])
+            )
             # Two readings of all switches are some 20 s apart.
-            busiest = lambda: [row for row in page.rows("Busiest ports") if row[1] == "h5" and row[4] != "-"]  # noqa: E731
+            busiest = lambda: [  # noqa: E731
+                row for row in page.rows("Busiest ports") if row[1] == "h5" and row[4] != "-"
+            ]
             page.wait(busiest, "the port of the receiver is not shown")
         assert page.run("return document.querySelectorAll('.hour .value').length") >= 2
         assert page.run("return document.querySelectorAll('.hour .q').length") >= 1
@@ -400,7 +490,9 @@ def test_the_last_hour_has_jobs_and_ports(page: Page, watched: Watched) -> None:
 
 
 def test_the_last_hour_is_drawn_to_scale(page: Page, watched: Watched) -> None:
-    """Each point of the pictures is where its value and its time are, by the lowest and the highest value."""
+    """Each point of the pictures is where its value and its time are, by the lowest and the highest
+    value.
+    """
     page.open(watched.url, watched.reader)
     steps, first, low, high = 41, 1, -1.0, 3.0
     values: list[float | None] = [None] * steps
@@ -436,17 +528,25 @@ def test_the_last_hour_is_drawn_to_scale(page: Page, watched: Watched) -> None:
     between = [(x(at), y(0.5, 0, 1)) for at in range(steps)]
     floor = [(x(at), y(0, 0, 1)) for at in range(steps)]
     for found, top, bottom in ((areas[0], upper, between), (areas[1], between, floor)):
-        assert points(found) == [[pytest.approx(point, abs=0.06) for point in [*top, *reversed(bottom)]]]
+        assert points(found) == [
+            [pytest.approx(point, abs=0.06) for point in [*top, *reversed(bottom)]]
+        ]
 
 
 def points(path: str) -> list[list[tuple[float, float]]]:
     """Return the points of each part of a path."""
-    parts = [re.sub(r"[Zh].*", "", part).partition("H")[0].split("L") for part in path.split("M")[1:]]
-    return [[(float(point.split()[0]), float(point.split()[1])) for point in part] for part in parts]
+    parts = [
+        re.sub(r"[Zh].*", "", part).partition("H")[0].split("L") for part in path.split("M")[1:]
+    ]
+    return [
+        [(float(point.split()[0]), float(point.split()[1])) for point in part] for part in parts
+    ]
 
 
 @pytest.mark.parametrize("width", [1280, 1000, 360])
-def test_the_buttons_of_rows_are_in_sight_beside_a_job_in_detail(page: Page, watched: Watched, width: int) -> None:
+def test_the_buttons_of_rows_are_in_sight_beside_a_job_in_detail(
+    page: Page, watched: Watched, width: int
+) -> None:
     with watched.client() as client:
         name = "a-job-whose-name-is-quite-long"
         submitted(client, {**BERT, "job": name})
@@ -454,7 +554,9 @@ def test_the_buttons_of_rows_are_in_sight_beside_a_job_in_detail(page: Page, wat
         page.open(watched.url, watched.operator)
         page.show("Jobs")
         page.press(name)
-        page.wait(lambda: page.text("main [aria-label='Details of a job'] h2") == name, "no details")
+        page.wait(
+            lambda: page.text("main [aria-label='Details of a job'] h2") == name, "no details"
+        )
         left, right, of_left, of_right, hit = page.run(
             """const button = document.querySelector("main td button[aria-label^='Remove the job']");
                button.scrollIntoView({ block: "center", inline: "nearest" });
@@ -468,19 +570,29 @@ def test_the_buttons_of_rows_are_in_sight_beside_a_job_in_detail(page: Page, wat
 
 
 def test_the_keyboard_reaches_everything(page: Page, watched: Watched) -> None:
-    """Each button and link can be focused, in the order of the page, and a dialog gives the focus back."""
+    """Each button and link can be focused, in the order of the page, and a dialog gives the focus
+    back.
+    """
     page.open(watched.url, watched.operator)
     page.wait(lambda: page.row("Links", "leaf1 - spine1"), "the links are not shown")
     assert (
-        page.run('return document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length')
+        page.run(
+            "return"
+            ' document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length'
+        )
         == 0
     )
     assert page.run("return document.querySelector('a').textContent") == "Skip to the content"
-    page.run("""const button = [...document.querySelectorAll("main button")].find((one) => one.textContent === "Drain");
-                button.focus(); button.click()""")
+    page.run(
+        """const button = [...document.querySelectorAll("main button")].find((one) => one.textContent === "Drain");
+                button.focus(); button.click()"""
+    )
     focused = lambda: page.run("return document.activeElement.textContent")  # noqa: E731
     page.wait(lambda: focused() == "Cancel", "the dialog does not take the focus")
     page.press("Cancel", DIALOG)
     page.wait(lambda: focused() == "Drain", "the focus is not given back")
     page.show("Jobs")
-    page.wait(lambda: page.run("return document.activeElement.tagName") == "H1", "a new view does not take the focus")
+    page.wait(
+        lambda: page.run("return document.activeElement.tagName") == "H1",
+        "a new view does not take the focus",
+    )

@@ -1,4 +1,6 @@
-"""The pictures of docs/observability.md: written where ECHELON_SCREENSHOTS names a directory (`make screenshots`)."""
+"""The pictures of docs/observability.md: written where ECHELON_SCREENSHOTS names a directory (`make
+screenshots`).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ RINGS = [ring("bert", ["h2", "h6"], "80 kB", "200 ms"), ring("gpt", ["h3", "h4"]
          ring("resnet", ["h7", "h8"], "60 kB", "150 ms")]  # fmt: skip
 STEPS = 9
 """The least number of steps that a picture of the last hour has."""
-RUNS = [Trained("gpipe", 0.1, 0.04), Trained("bert", 0.2), Trained("gpt", 0.25), Trained("resnet", 0.15)]
+RUNS = [
+    Trained("gpipe", 0.1, 0.04),
+    Trained("bert", 0.2),
+    Trained("gpt", 0.25),
+    Trained("resnet", 0.15),
+]
 
 
 def picture(page: Page, name: str) -> None:
@@ -65,7 +72,9 @@ def test_pictures_of_a_service(page: Page, watched: Watched) -> None:
             picture(page, "hour_narrow")
             page.look(1280, 800)
             page.show("Fabric")
-            page.wait(lambda: any(row[3] != "-" for row in page.rows("Ports")), "no port is seen to send")
+            page.wait(
+                lambda: any(row[3] != "-" for row in page.rows("Ports")), "no port is seen to send"
+            )
             picture(page, "fabric")
             page.look(1280, 640)
             page.press("Drain the link leaf1 - spine1")
@@ -78,24 +87,38 @@ def test_pictures_of_a_service(page: Page, watched: Watched) -> None:
             picture(page, "timeline")
             # Then only jobs inside of a leaf can be planned.
             client.set_link("leaf2", "spine1", "drained", force=True)
-            until(lambda: client.job("bert").state == "unplanned" and client.status().settled, "bert is planned")
+            until(
+                lambda: client.job("bert").state == "unplanned" and client.status().settled,
+                "bert is planned",
+            )
             page.look(360, 900)
             page.show("Jobs")
-            page.wait(lambda: page.row("All jobs", "bert")[1].startswith("unplanned: "), "bert is shown as planned")
+            page.wait(
+                lambda: page.row("All jobs", "bert")[1].startswith("unplanned: "),
+                "bert is shown as planned",
+            )
             page.wait(lambda: "4 ready" in page.text("#facts"), "a switch is not shown as ready")
             picture(page, "jobs_narrow")
             page.look(1280, 720)
             page.press("resnet")
             page.wait(lambda: page.rows("EchelonFlows"), "the details of the job do not come")
-            page.wait(lambda: page.run("return document.querySelectorAll('main canvas').length") == 2, "no picture")
+            page.wait(
+                lambda: page.run("return document.querySelectorAll('main canvas').length") == 2,
+                "no picture",
+            )
             picture(page, "jobs")
 
 
 def test_pictures_of_a_run(page: Page, tmp_path: Path) -> None:
-    echelon.simulate(SCENARIO, target="fluid", policies=["fifo", "fair", "varys", "echelon"]).write(tmp_path)
+    echelon.simulate(SCENARIO, target="fluid", policies=["fifo", "fair", "varys", "echelon"]).write(
+        tmp_path
+    )
     page.look(1280, 640)
     with viewed(tmp_path) as url:
         page.open(url)
         page.wait(lambda: page.row("Slowdown of each job", "data1"), "the policies are not shown")
-        page.wait(lambda: page.run("return document.querySelectorAll('main canvas').length") == 2, "no picture")
+        page.wait(
+            lambda: page.run("return document.querySelectorAll('main canvas').length") == 2,
+            "no picture",
+        )
         picture(page, "results")

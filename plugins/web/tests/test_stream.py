@@ -1,4 +1,6 @@
-"""The stream of the page's events, in Node with a service that answers as it is told and a clock that jumps."""
+"""The stream of the page's events, in Node with a service that answers as it is told and a clock
+that jumps.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ ENDS, SILENT, BROKEN, UNKNOWN = 200, 0, 500, 401
         ([ENDS, ENDS], [500, 500], ["live", "lost", "live", "lost"]),
         ([SILENT, BROKEN, SILENT], [500, 1000, 2000], ["lost", "lost", "lost"]),
         ([SILENT] * 6, [500, 1000, 2000, 4000, 8000, 8000], ["lost"] * 6),
-        ([SILENT, SILENT, ENDS, SILENT], [500, 1000, 500, 1000], ["lost", "lost", "live", "lost", "lost"]),
+        (
+            [SILENT, SILENT, ENDS, SILENT],
+            [500, 1000, 500, 1000],
+            ["lost", "lost", "live", "lost", "lost"],
+        ),
         ([ENDS, UNKNOWN, ENDS], [500], ["live", "lost", "refused"]),
     ],
 )

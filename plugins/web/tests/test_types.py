@@ -1,4 +1,6 @@
-"""The types of the page's modules, and the names that they leave unused, by TypeScript's compiler."""
+"""The types of the page's modules, and the names that they leave unused, by TypeScript's
+compiler.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ pytestmark = needs("tsc")
 
 def faults(project: Path) -> list[str]:
     """Return what the compiler says of the modules beside the folder of a project."""
-    done = subprocess.run(["tsc", "--project", project], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["tsc", "--project", project], capture_output=True, text=True, check=False
+    )
     return done.stdout.splitlines()
 
 
@@ -35,4 +39,7 @@ def test_the_compiler_sees_a_wrong_name_and_an_unused_one(tmp_path: Path) -> Non
     with dom.open("a") as file:
         file.write('document.titel = "";\nconst unused = 1;\n')
     places = [fault.partition(": error")[0] for fault in faults(tests)]
-    assert [place.rpartition("/")[2] for place in places] == [f"dom.js({line},10)", f"dom.js({line + 1},7)"]
+    assert [place.rpartition("/")[2] for place in places] == [
+        f"dom.js({line},10)",
+        f"dom.js({line + 1},7)",
+    ]

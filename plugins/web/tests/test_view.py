@@ -38,9 +38,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def viewed(path: Path) -> Iterator[str]:
-    """Serve results and yield the URL. At the end of the block, interrupt the command, and check that it ends well."""
+    """Serve results and yield the URL. At the end of the block, interrupt the command, and check
+    that it ends well.
+    """
     process = subprocess.Popen(
-        [BIN / "echelon", "view", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [BIN / "echelon", "view", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -69,9 +74,16 @@ def test_it_answers_what_the_files_say_and_ends_when_interrupted(run: Path) -> N
             }
             table = http.get("/results/flows", params={"policy": policy["name"]}).json()
             rows = zip(
-                table["job"], table["flow"], table["iteration"], table["start_s"], table["finish_s"], strict=True
+                table["job"],
+                table["flow"],
+                table["iteration"],
+                table["start_s"],
+                table["finish_s"],
+                strict=True,
             )
-            assert [(table["jobs"][job], table["flows"][flow], *rest) for job, flow, *rest in rows] == [
+            assert [
+                (table["jobs"][job], table["flows"][flow], *rest) for job, flow, *rest in rows
+            ] == [
                 (name, flow["name"], flow["iteration"], flow["start_s"], flow["finish_s"])
                 for name, job in jobs.items()
                 for flow in job["flows"]
@@ -79,7 +91,9 @@ def test_it_answers_what_the_files_say_and_ends_when_interrupted(run: Path) -> N
         assert http.get("/results/waits", params={"policy": "fair"}).json()["waits"]
         assert http.get("/results/flows", params={"policy": "nobody"}).status_code == 404
         assert http.post("/results").status_code == 405
-        assert http.get("/results", headers={"Host": "evil.example"}).status_code == 403, "a page of another name"
+        assert http.get("/results", headers={"Host": "evil.example"}).status_code == 403, (
+            "a page of another name"
+        )
         assert 'data-source="results"' in http.get("/").text
 
 
@@ -109,10 +123,15 @@ def test_results_of_an_earlier_version_show_no_fabric(run: Path, tmp_path: Path)
         ("[]", "valid dictionary"),
         ('{"scenario": "a", "target": "b"}', "results"),
         ('{"scenario": "a", "target": "b", "results": {}}', "is empty"),
-        ('{"scenario": "a", "target": "b", "results": {"fair": {"jobs": {"j": {}}}}}', "results.fair.jobs.j"),
+        (
+            '{"scenario": "a", "target": "b", "results": {"fair": {"jobs": {"j": {}}}}}',
+            "results.fair.jobs.j",
+        ),
     ],
 )
-def test_what_are_no_results_is_refused_in_one_line(tmp_path: Path, content: str | None, key: str) -> None:
+def test_what_are_no_results_is_refused_in_one_line(
+    tmp_path: Path, content: str | None, key: str
+) -> None:
     if content is not None:
         (tmp_path / "results.json").write_text(content)
     result = CliRunner().invoke(app, ["view", str(tmp_path)])
@@ -139,11 +158,16 @@ def test_the_page_shows_the_run(page: Page, run: Path) -> None:
         page.open(url)
         page.wait(lambda: page.row("Slowdown of each job", "data1"), "the policies are not shown")
         shown = page.row("Slowdown of each job", "data1")[1:]
-        assert sorted(shown) == sorted(f"{of['jobs']['data1']['mean_slowdown']:.3f}" for of in measured.values())
+        assert sorted(shown) == sorted(
+            f"{of['jobs']['data1']['mean_slowdown']:.3f}" for of in measured.values()
+        )
         for view in ("Policies", "Timeline", "Waits", "Fabric"):
             page.look()
             page.show(view)
-            page.wait(lambda: page.run("return document.querySelector('main canvas') !== null"), f"{view}: no picture")
+            page.wait(
+                lambda: page.run("return document.querySelector('main canvas') !== null"),
+                f"{view}: no picture",
+            )
             for width, dark in ((1280, False), (1280, True), (360, False)):
                 page.look(width, dark=dark)
                 assert not page.faults(), (view, width, dark)
@@ -151,7 +175,10 @@ def test_the_page_shows_the_run(page: Page, run: Path) -> None:
         page.show("Timeline")
         page.choose("Policy", "fair")
         flows = sum(len(job["flows"]) for job in measured["fair"]["jobs"].values())
-        page.wait(lambda: f"of {flows:,} in" in page.text("main .bar [role=status]"), "the other policy is not shown")
+        page.wait(
+            lambda: f"of {flows:,} in" in page.text("main .bar [role=status]"),
+            "the other policy is not shown",
+        )
         page.show("Waits")
         page.wait(lambda: page.rows("Who waited"), "no waits are shown")
         page.show("Fabric")

@@ -1,6 +1,8 @@
-"""Jobs that run on a lab's switches: hosts that send a job's flows, iteration after iteration, until they are stopped.
+"""Jobs that run on a lab's switches: hosts that send a job's flows, iteration after iteration,
+until they are stopped.
 
-A worker's computing is a pause. An iteration ends when the last packet of each of its flows has arrived.
+A worker's computing is a pause. An iteration ends when the last packet of each of its flows has
+arrived.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def training(lab: Lab, client: Client, jobs: Sequence[Trained]) -> Iterator[None
         hosts = {name: stack.enter_context(_Listening(lab, name)) for name in lab.fabric.hosts}
         threads = [threading.Thread(target=_receive, args=(list(hosts.values()), arrived, stop))]
         threads += [
-            threading.Thread(target=_iterate, args=(lab, client.job(job.name), job, hosts, arrived, stop))
+            threading.Thread(
+                target=_iterate, args=(lab, client.job(job.name), job, hosts, arrived, stop)
+            )
             for job in jobs
         ]
         # A Unix socket holds ten frames, so the receiving thread must not wait for long.
@@ -117,7 +121,9 @@ def _iterate(lab: Lab, job: object, trained: Trained, hosts: dict[str, _Listenin
         keys = set()
         for flow in job.flows:
             one, other = lab.fabric.hosts[flow.src], lab.fabric.hosts[flow.dst]
-            address = FlowAddress(one.mac, other.mac, one.ipv4, other.ipv4, 0xC000, job.number, flow.number)
+            address = FlowAddress(
+                one.mac, other.mac, one.ipv4, other.ipv4, 0xC000, job.number, flow.number
+            )
             frames = ShimFrames(address, epoch, FRAME_BYTES)
             count = max(1, flow.size_bytes // FRAME_BYTES)
             for left in range(count, 0, -1):

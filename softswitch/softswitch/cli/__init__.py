@@ -1,7 +1,8 @@
 """The command `softswitch`: it runs the switch, or one of the tools beside it.
 
-A tool is a module with a docstring, `add_arguments(parser)` and `run(options)`, which returns the exit status. A tool's
-module is imported only when the command line names the tool. Without the name of a tool, the command runs the switch.
+A tool is a module with a docstring, `add_arguments(parser)` and `run(options)`, which returns the
+exit status. A tool's module is imported only when the command line names the tool. Without the name
+of a tool, the command runs the switch.
 """
 
 from __future__ import annotations
@@ -42,14 +43,21 @@ class _Parser(argparse.ArgumentParser):
 
 
 def commands() -> Mapping[str, str]:
-    """Return the module of each tool by its name: our own, and those of the entry-point group `softswitch.commands`."""
+    """Return the module of each tool by its name: our own, and those of the entry-point group
+    `softswitch.commands`.
+    """
     from importlib.metadata import entry_points
 
-    return {**_COMMANDS, **{entry.name: entry.value for entry in entry_points(group="softswitch.commands")}}
+    return {
+        **_COMMANDS,
+        **{entry.name: entry.value for entry in entry_points(group="softswitch.commands")},
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0, 1 for a test that fails, or 2 for input that cannot be used."""
+    """Run the command and return its exit status: 0, 1 for a test that fails, or 2 for input that
+    cannot be used.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     name, place = None, _SWITCH
     if given and not given[0].startswith("-") and given[0] in (found := commands()):
@@ -80,6 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def without_dashes(arguments: list[str]) -> list[str]:
     """Return the arguments in the form that argparse takes.
 
-    simple_switch expects its target's options behind "--", and takes a directory for pcap files by "=" only.
+    simple_switch expects its target's options behind "--", and takes a directory for pcap files by
+    "=" only.
     """
-    return ["--pcap=." if argument == "--pcap" else argument for argument in arguments if argument != "--"]
+    return [
+        "--pcap=." if argument == "--pcap" else argument
+        for argument in arguments
+        if argument != "--"
+    ]

@@ -13,6 +13,8 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
         "--engine",
         choices=("auto", "native", "python"),
         default="auto",
-        help="what runs packets: native C; Python, the reference, 500 to 1,000 times slower; or C where it can be "
-        "compiled (auto, the default)",
+        help=(
+            "what runs packets: native C; Python, the reference, 500 to 1,000 times slower; or C"
+            " where it can be compiled (auto, the default)"
+        ),
     )

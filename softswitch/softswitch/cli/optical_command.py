@@ -1,9 +1,10 @@
 """Move links between switches whose ports are Unix sockets, as an optical switch or a patch panel does.
 
-Port N of switch S is unix:DIRECTORY/S-N, and its peer, DIRECTORY/S-N.peer, is a symbolic link to the port at the other
-end. Standard input is one JSON object: `go`, the links to take away, and `come`, the links to make, each as
-{"between": ["s1", "s2"], "ports": {"s1": 3, "s2": 1}}. While links move, packets that are sent into them are lost and
-counted: each move is a line of DIRECTORY/optical.jsonl. A link that has moved already is left alone.
+Port N of switch S is unix:DIRECTORY/S-N, and its peer, DIRECTORY/S-N.peer, is a symbolic link to
+the port at the other end. Standard input is one JSON object: `go`, the links to take away, and
+`come`, the links to make, each as {"between": ["s1", "s2"], "ports": {"s1": 3, "s2": 1}}. While
+links move, packets that are sent into them are lost and counted: each move is a line of
+DIRECTORY/optical.jsonl. A link that has moved already is left alone.
 """
 
 from __future__ import annotations
@@ -24,9 +25,15 @@ _LARGEST_FRAME = 1 << 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="where the sockets of ports are")
     parser.add_argument(
-        "--time", type=float, default=20.0, metavar="MS", help="milliseconds for which links move (default 20)"
+        "directory", type=Path, metavar="DIRECTORY", help="where the sockets of ports are"
+    )
+    parser.add_argument(
+        "--time",
+        type=float,
+        default=20.0,
+        metavar="MS",
+        help="milliseconds for which links move (default 20)",
     )
 
 
@@ -37,10 +44,14 @@ def run(options: argparse.Namespace) -> int:
     directory: Path = options.directory.absolute()
     try:
         order = json.load(sys.stdin)
-        wanted: dict[Path, Path | None] = {port: None for pair in _ports(order["go"]) for port in pair}
+        wanted: dict[Path, Path | None] = {
+            port: None for pair in _ports(order["go"]) for port in pair
+        }
         wanted |= {one: other for a, b in _ports(order["come"]) for one, other in ((a, b), (b, a))}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"standard input: no links to move: {type(error).__name__}: {error}") from None
+        raise ValueError(
+            f"standard input: no links to move: {type(error).__name__}: {error}"
+        ) from None
     ends = {directory / f"{port}.peer": to and directory / to for port, to in wanted.items()}
     with (directory / "optical.jsonl").open("a") as log:
         # One that was left behind may still move links.
@@ -68,7 +79,10 @@ def _leads_to(peer: Path) -> Path | None:
 
 
 def _move(directory: Path, moving: Mapping[Path, Path | None], seconds: float) -> int:
-    """Let these peers lead elsewhere. Return the number of packets that came while they led nowhere."""
+    """Let these peers lead elsewhere.
+
+    Return the number of packets that came while they led nowhere.
+    """
     dark, lost = directory / "optical.dark", 0
     dark.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sink:

@@ -45,7 +45,10 @@ class SwitchOptions:
     queues: int
     queue_depth_bytes: int | None
     rates_bps: Mapping[int, int | None]
-    """The line rate of each limited port, in bits per second. All other ports are infinitely fast."""
+    """The line rate of each limited port, in bits per second.
+
+    All other ports are infinitely fast.
+    """
     asked: tuple[Service, ...]
     """The servers beside P4Runtime, from plug-ins."""
     given: argparse.Namespace

@@ -1,4 +1,6 @@
-"""The line that the switch prints when it is ready, and the table that it prints when it has ended."""
+"""The line that the switch prints when it is ready, and the table that it prints when it has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ __all__ = ["ready_line", "summary"]
 
 
 def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping[int, bool]) -> str:
-    """Return one line that names the device, its ports, and the address of each server, P4Runtime first."""
+    """Return one line that names the device, its ports, and the address of each server, P4Runtime
+    first.
+    """
     ports = []
     for interface in options.interfaces:
         notes = []
@@ -23,7 +27,9 @@ def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping
             notes.append(_rate(rate_bps))
         if not up[interface.port]:
             notes.append("down")
-        ports.append(f"{interface.port} {interface.name}" + (f" ({', '.join(notes)})" if notes else ""))
+        ports.append(
+            f"{interface.port} {interface.name}" + (f" ({', '.join(notes)})" if notes else "")
+        )
     secure = ", TLS" if options.tls is not None else ""
     listed = f"ports {', '.join(ports)}" if ports else "no ports"
     first, *others = (f"{name} at {address}" for name, address in addresses.items())
@@ -31,7 +37,9 @@ def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping
     return f"softswitch: device {options.device_id}, {first}{secure}{served}, {listed}"
 
 
-def summary(options: SwitchOptions, data_plane: DataPlane | NativeDataPlane, switch: Switch | None) -> str:
+def summary(
+    options: SwitchOptions, data_plane: DataPlane | NativeDataPlane, switch: Switch | None
+) -> str:
     """Return a table of the packets received, sent and dropped, by port and by reason."""
     from rich.console import Console
     from rich.table import Table
@@ -46,7 +54,13 @@ def summary(options: SwitchOptions, data_plane: DataPlane | NativeDataPlane, swi
         counts = (port.packets_in, port.packets_out, port.dropped, port.queued, lost.get(number, 0))
         table.add_row(str(number), names.get(number, "controllers"), *map(str, counts))
     table.add_section()
-    total = (account.packets_in, account.packets_out, sum(account.dropped.values()), account.queued, sum(lost.values()))
+    total = (
+        account.packets_in,
+        account.packets_out,
+        sum(account.dropped.values()),
+        account.queued,
+        sum(lost.values()),
+    )
     table.add_row("", "all", *map(str, total))
     text = io.StringIO()
     Console(file=text, width=100, color_system=None).print(table)
@@ -55,10 +69,15 @@ def summary(options: SwitchOptions, data_plane: DataPlane | NativeDataPlane, swi
         lines.append(f"replicated: {account.replicated}")
     reasons = dict(account.dropped)
     if reasons:
-        lines.append("dropped: " + ", ".join(f"{reason} {count}" for reason, count in reasons.items()))
+        lines.append(
+            "dropped: " + ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+        )
     inside = {} if switch is None else switch.stats.dropped
     if inside:
-        lines.append("dropped by the program: " + ", ".join(f"{reason} {count}" for reason, count in inside.items()))
+        lines.append(
+            "dropped by the program: "
+            + ", ".join(f"{reason} {count}" for reason, count in inside.items())
+        )
     return "\n".join(lines)
 
 

@@ -27,7 +27,15 @@ from softswitch.native.scheduler import NativeScheduler
 from softswitch.native.wires import Wires, load_wires
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort, Port, PortError, UnixPort
+from softswitch.realtime import (
+    Core,
+    DataPlane,
+    HandoverLock,
+    PacketSocketPort,
+    Port,
+    PortError,
+    UnixPort,
+)
 from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
 from softswitch.rpc.status import RefusedError
@@ -43,9 +51,9 @@ _SWITCH_INTERVAL_S = 0.0005
 """How long a gRPC thread may keep the interpreter when the data plane wants it too."""
 
 _YOUNG_OBJECTS = 100_000
-"""The surplus of new objects over freed ones at which Python looks for cyclic garbage. A packet leaves no garbage
-behind, so only growing queues and controllers trigger a collection. A collection never looks at objects that existed
-when the switch started."""
+"""The surplus of new objects over freed ones at which Python looks for cyclic garbage. A packet
+leaves no garbage behind, so only growing queues and controllers trigger a collection. A collection
+never looks at objects that existed when the switch started."""
 
 
 def run_switch(options: SwitchOptions) -> int:
@@ -55,7 +63,9 @@ def run_switch(options: SwitchOptions) -> int:
         ValueError, OSError: the options name something that cannot be used. Nothing runs then.
     """
     if sys.platform != "linux":
-        raise ValueError("softswitch: a switch in real time needs Linux (its packet sockets, and eventfd)")
+        raise ValueError(
+            "softswitch: a switch in real time needs Linux (its packet sockets, and eventfd)"
+        )
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
     with until_ended() as ended, ExitStack() as closing:
@@ -65,7 +75,10 @@ def run_switch(options: SwitchOptions) -> int:
         servers = [one.server for one in served]
         for server in servers:
             closing.enter_context(server)
-        print(ready_line(options, {one.name: one.server.address for one in served}, data_plane.up), flush=True)
+        print(
+            ready_line(options, {one.name: one.server.address for one in served}, data_plane.up),
+            flush=True,
+        )
         choice.on_said = lambda said: print(f"softswitch: {said}", file=sys.stderr)
         choice.tell()
         ended.get()
@@ -98,7 +111,9 @@ def _build(
         outlet = core.outlets.get(port)
         if outlet is None:
             return None
-        return PortCounters(outlet.packets_in, outlet.bytes_in, outlet.packets_out, outlet.bytes_out)
+        return PortCounters(
+            outlet.packets_in, outlet.bytes_in, outlet.packets_out, outlet.bytes_out
+        )
 
     schedulers: dict[int, PortScheduler | NativeScheduler] = {}
     device = Device(
@@ -168,7 +183,9 @@ def _build(
     server = Server(device, options.address, credentials=_credentials(options.tls))
     served.append(Served("P4Runtime and gNMI", server, lambda _port, _up: None))
     if isinstance(core, Core):
-        in_python = {number: of for number, of in schedulers.items() if isinstance(of, PortScheduler)}
+        in_python = {
+            number: of for number, of in schedulers.items() if isinstance(of, PortScheduler)
+        }
         parts = Parts(core, in_python, clock, device.is_port_up, lock, program is not None)
         served += [service.serve(options.given, parts) for service in options.asked]
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -178,7 +195,9 @@ def _build(
     return data_plane, device, served
 
 
-def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None, choice: Choice) -> Switch:
+def _switch(
+    program: Program, options: SwitchOptions, tracer: Tracer | None, choice: Choice
+) -> Switch:
     return Switch(
         program,
         cpu_port=options.cpu_port,
@@ -209,7 +228,9 @@ def open_port(interface: Interface, pcap: Path | None) -> Port:
 
 
 def _wires(options: SwitchOptions, choice: Choice, start_ns: int) -> Wires | None:
-    """Return a switch whose packets move in C; None if they move in Python, because of the engine or of a port."""
+    """Return a switch whose packets move in C; None if they move in Python, because of the engine
+    or of a port.
+    """
     is_socket = any(interface.name.startswith("unix:") for interface in options.interfaces)
     if choice.wanted == "python" or is_socket or options.pcap is not None or options.asked:
         return None
@@ -242,7 +263,9 @@ def _install(device: Device, options: SwitchOptions) -> None:
         text_format.Parse(options.p4info.read_text("utf-8"), config.p4info)
         device.install(config)
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ValueError(f"{options.p4info}: not a P4Info in protobuf text format: {error}") from None
+        raise ValueError(
+            f"{options.p4info}: not a P4Info in protobuf text format: {error}"
+        ) from None
     except RefusedError as error:
         raise ValueError(f"{options.p4info}: {error.status.message}") from None
 
@@ -261,11 +284,14 @@ def _credentials(tls: TlsFiles | None) -> Any:
 def until_ended() -> Iterator[SimpleQueue[None]]:
     """Yield a queue that SIGINT and SIGTERM put something into.
 
-    A handler runs in the thread that it interrupts, which may be about to wait. The lock of an event would then be
-    taken for ever; this queue may be used at any moment.
+    A handler runs in the thread that it interrupts, which may be about to wait. The lock of an
+    event would then be taken for ever; this queue may be used at any moment.
     """
     ended: SimpleQueue[None] = SimpleQueue()
-    before = {number: signal.signal(number, lambda *_: ended.put(None)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda *_: ended.put(None))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield ended
     finally:

@@ -1,7 +1,8 @@
 """Run a test written in STF, the test language of p4c.
 
-A plug-in that reads other programs registers a function under the suffix of their files, in the entry-point group
-`softswitch.programs`. It takes the program's path, the commands and the test's path, and returns a `Result`.
+A plug-in that reads other programs registers a function under the suffix of their files, in the
+entry-point group `softswitch.programs`. It takes the program's path, the commands and the test's
+path, and returns a `Result`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,23 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model, or a .bfa with echelon-tofino"
+        "program",
+        type=Path,
+        help="the JSON that p4c-bm2-ss wrote for v1model, or a .bfa with echelon-tofino",
     )
     parser.add_argument("test", type=Path, help="the test (.stf)")
-    parser.add_argument("--trace", action="store_true", help="trace the packets behind expectations that are not met")
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="trace the packets behind expectations that are not met",
+    )
     add_engine(parser)
-    parser.add_argument("--p4info", type=Path, metavar="FILE", help="the P4Info (text) whose aliases the test may use")
+    parser.add_argument(
+        "--p4info",
+        type=Path,
+        metavar="FILE",
+        help="the P4Info (text) whose aliases the test may use",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
         text = options.test.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{options.test}: not UTF-8 text: {error}") from None
-    others = entry_points(group="softswitch.programs", name=options.program.suffix.removeprefix("."))
+    others = entry_points(
+        group="softswitch.programs", name=options.program.suffix.removeprefix(".")
+    )
     try:
         for entry in others:
             found = entry.load()(options.program, parse(text, str(options.test)), str(options.test))
@@ -76,7 +90,12 @@ def _report(result: Result, test: Path) -> bool:
     return not result.failures
 
 
-def _trace(program: Program, commands: Sequence[Command], aliases: Mapping[str, str], lines: set[int | None]) -> None:
+def _trace(
+    program: Program,
+    commands: Sequence[Command],
+    aliases: Mapping[str, str],
+    lines: set[int | None],
+) -> None:
     """Run the test again and trace the packets of these lines."""
     from softswitch import Switch
     from softswitch.cli.trace_command import printer

@@ -1,7 +1,8 @@
-"""Run a switch on network interfaces, with P4Runtime and gNMI. It takes the options of simple_switch_grpc and a few
-more.
+"""Run a switch on network interfaces, with P4Runtime and gNMI. It takes the options of
+simple_switch_grpc and a few more.
 
-Tools: softswitch compile, softswitch stf, softswitch tofino, softswitch trace (see softswitch TOOL -h).
+Tools: softswitch compile, softswitch stf, softswitch tofino, softswitch trace (see softswitch TOOL
+-h).
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ _LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.usage = "softswitch [options] [PROGRAM.json] [-- target options]"
-    parser.add_argument("program", nargs="?", type=Path, metavar="PROGRAM.json", help="the JSON that p4c-bm2-ss wrote")
+    parser.add_argument(
+        "program",
+        nargs="?",
+        type=Path,
+        metavar="PROGRAM.json",
+        help="the JSON that p4c-bm2-ss wrote",
+    )
     add = parser.add_argument
     add("-v", "--version", action="version", version=_version())
     add(
@@ -32,11 +39,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PORT@IFACE",
         dest="interfaces",
-        help="attach a network interface as port PORT, or unix:PATH, a datagram socket whose peer is PATH.peer",
+        help=(
+            "attach a network interface as port PORT, or unix:PATH, a datagram socket whose peer is"
+            " PATH.peer"
+        ),
     )
     add("--no-p4", action="store_true", help="start without a program; a controller sends one")
-    add("--device-id", type=_number(0, (1 << 64) - 1), default=1, help="device id in P4Runtime and gNMI (default 1)")
-    add("--pcap", metavar="DIR", type=Path, help="write IFACE_in.pcap and IFACE_out.pcap (--pcap=DIR; default .)")
+    add(
+        "--device-id",
+        type=_number(0, (1 << 64) - 1),
+        default=1,
+        help="device id in P4Runtime and gNMI (default 1)",
+    )
+    add(
+        "--pcap",
+        metavar="DIR",
+        type=Path,
+        help="write IFACE_in.pcap and IFACE_out.pcap (--pcap=DIR; default .)",
+    )
     add("--log-console", action="store_true", help="log to stdout")
     add("--log-file", type=Path, metavar="FILE", help="log to a file")
     add("-L", "--log-level", choices=_LOG_LEVELS, default="trace", help="default trace")
@@ -49,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="log the first N bytes of each packet, at level info",
     )
 
-    target = parser.add_argument_group("target options", "these options may stand before or after --")
+    target = parser.add_argument_group(
+        "target options", "these options may stand before or after --"
+    )
     add = target.add_argument
     add(
         "--grpc-server-addr",
@@ -57,7 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDR",
         help="address of P4Runtime and gNMI (default 0.0.0.0:9559)",
     )
-    add("--cpu-port", type=_number(1, 511), metavar="PORT", help="port of packet-in and packet-out (default none)")
+    add(
+        "--cpu-port",
+        type=_number(1, 511),
+        metavar="PORT",
+        help="port of packet-in and packet-out (default none)",
+    )
     add(
         "--drop-port",
         type=_number(0, 511),
@@ -72,7 +99,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of queues that a program may use (default 1)",
     )
-    add("--grpc-server-ssl", action="store_true", help="serve TLS; needs --grpc-server-cert and --grpc-server-key")
+    add(
+        "--grpc-server-ssl",
+        action="store_true",
+        help="serve TLS; needs --grpc-server-cert and --grpc-server-key",
+    )
     add(
         "--grpc-server-cacert",
         type=Path,
@@ -81,7 +112,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--grpc-server-cert", type=Path, metavar="FILE", help="the server's certificate (PEM)")
     add("--grpc-server-key", type=Path, metavar="FILE", help="the server's key (PEM)")
-    add("--grpc-server-with-client-auth", action="store_true", help="refuse clients without a valid certificate")
+    add(
+        "--grpc-server-with-client-auth",
+        action="store_true",
+        help="refuse clients without a valid certificate",
+    )
 
     more = parser.add_argument_group("options that simple_switch_grpc does not have")
     add = more.add_argument
@@ -102,17 +137,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for service in services():
         service.add_arguments(more)
-    add("--queue-depth", type=_number(1, 1 << 40), metavar="BYTES", help="depth of each queue (default 1 MiB)")
+    add(
+        "--queue-depth",
+        type=_number(1, 1 << 40),
+        metavar="BYTES",
+        help="depth of each queue (default 1 MiB)",
+    )
     add("--seed", type=int, default=0, help="seed of the program's random numbers (default 0)")
     add_engine(more)
 
-    without = parser.add_argument_group("accepted without effect, for launch scripts written for simple_switch_grpc")
-    for name in ("--thrift-port", "--notifications-addr", "--max-port-count", "--log-file-max-size"):
+    without = parser.add_argument_group(
+        "accepted without effect, for launch scripts written for simple_switch_grpc"
+    )
+    for name in (
+        "--thrift-port",
+        "--notifications-addr",
+        "--max-port-count",
+        "--log-file-max-size",
+    ):
         without.add_argument(name, help=argparse.SUPPRESS)
     for name in ("--log-file-max-files", "--max-mc-groups", "--max-l1-entries", "--max-l2-entries"):
         without.add_argument(name, help=argparse.SUPPRESS)
     without.add_argument("--disable-swap", action="store_const", const="", help=argparse.SUPPRESS)
-    for name in ("--nanolog", "--debugger-addr", "--packet-in", "--restore-state", "--dp-grpc-server-addr"):
+    for name in (
+        "--nanolog",
+        "--debugger-addr",
+        "--packet-in",
+        "--restore-state",
+        "--dp-grpc-server-addr",
+    ):
         without.add_argument(name, action=_Refused, help=argparse.SUPPRESS)
     without.add_argument("--use-files", action=_Refused, help=argparse.SUPPRESS)
     without.add_argument("--debugger", action=_Refused, nargs=0, help=argparse.SUPPRESS)
@@ -120,7 +173,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the switch until SIGINT or SIGTERM."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC raises an exception for everything that it logs
+    os.environ.setdefault(
+        "GRPC_VERBOSITY", "NONE"
+    )  # gRPC raises an exception for everything that it logs
     from softswitch.cli.running import run_switch
 
     return run_switch(checked(options))
@@ -130,7 +185,11 @@ class _Refused(argparse.Action):
     """An option of simple_switch_grpc that asks for a feature that this switch does not have."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, _namespace: object, _values: object, option: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: object,
+        _values: object,
+        option: str | None = None,
     ) -> None:
         parser.error(f"{option}: {_REFUSALS.get(option or '', 'there is no such server here')}")
 
@@ -138,13 +197,17 @@ class _Refused(argparse.Action):
 _REFUSALS = {
     "--use-files": "packets come from interfaces only; use softswitch stf for packets from files",
     "--packet-in": "packets come from interfaces only; unix:PATH needs no network interface",
-    "--dp-grpc-server-addr": "packets come from interfaces only; unix:PATH needs no network interface",
+    "--dp-grpc-server-addr": (
+        "packets come from interfaces only; unix:PATH needs no network interface"
+    ),
     "--restore-state": "state is not kept between runs; let a controller write it again",
     "--nanolog": "nanomsg is not supported; use --log-console or --log-file",
 }
 
 _IGNORED = {
-    "thrift_port": "there is no Thrift server; write tables through P4Runtime and queues through gNMI",
+    "thrift_port": (
+        "there is no Thrift server; write tables through P4Runtime and queues through gNMI"
+    ),
     "notifications_addr": "nanomsg is not supported; notifications travel on P4Runtime's stream",
     "max_port_count": "any number of ports can be attached",
     "log_file_max_size": "the log file is not rotated",
@@ -159,9 +222,13 @@ _IGNORED = {
 def checked(options: argparse.Namespace) -> SwitchOptions:
     """Return the options as a whole. Raise ValueError for options that contradict each other."""
     if options.program is None and not options.no_p4:
-        raise ValueError("softswitch: give PROGRAM.json, or --no-p4 to wait for a controller's program")
+        raise ValueError(
+            "softswitch: give PROGRAM.json, or --no-p4 to wait for a controller's program"
+        )
     if options.log_console and options.log_file is not None:
-        raise ValueError("softswitch: --log-console and --log-file exclude each other; give one of them")
+        raise ValueError(
+            "softswitch: --log-console and --log-file exclude each other; give one of them"
+        )
     notes = []
     program = options.program
     if options.no_p4 and program is not None:
@@ -170,7 +237,9 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
     if options.p4info is not None and program is None:
         raise ValueError("softswitch: --p4info needs PROGRAM.json")
     notes += [
-        f"{_option(name)} is ignored: {why}" for name, why in _IGNORED.items() if getattr(options, name) is not None
+        f"{_option(name)} is ignored: {why}"
+        for name, why in _IGNORED.items()
+        if getattr(options, name) is not None
     ]
     numbers = [interface.port for interface in options.interfaces]
     names = [interface.name for interface in options.interfaces]
@@ -180,17 +249,25 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
             raise ValueError(f"softswitch: -i: {what} {min(twice)} is given twice")
     if options.cpu_port in numbers:
         raise ValueError(
-            f"softswitch: --cpu-port {options.cpu_port}: an interface already has that port number; choose another"
+            f"softswitch: --cpu-port {options.cpu_port}: an interface already has that port number;"
+            " choose another"
         )
     if options.drop_port in (*numbers, options.cpu_port):
-        raise ValueError(f"softswitch: port {options.drop_port} means drop; choose another drop port by --drop-port")
+        raise ValueError(
+            f"softswitch: port {options.drop_port} means drop; choose another drop port by"
+            " --drop-port"
+        )
     if not ADDRESS.fullmatch(options.grpc_server_addr):
-        raise ValueError(f"softswitch: --grpc-server-addr {options.grpc_server_addr}: not HOST:PORT or unix:PATH")
+        raise ValueError(
+            f"softswitch: --grpc-server-addr {options.grpc_server_addr}: not HOST:PORT or unix:PATH"
+        )
     asked = tuple(service for service in services() if service.is_asked(options))
     rates: dict[int, int | None] = {}
     for port, rate_bps in options.port_rates:
         if port is not None and port not in numbers:
-            raise ValueError(f"softswitch: --port-rate {port}=...: no interface has that port number")
+            raise ValueError(
+                f"softswitch: --port-rate {port}=...: no interface has that port number"
+            )
         rates |= dict.fromkeys(numbers if port is None else [port], rate_bps)
     return SwitchOptions(
         program=program,
@@ -228,10 +305,14 @@ def _tls(options: argparse.Namespace, notes: list[str]) -> TlsFiles | None:
         return None
     for name in ("cert", "key"):
         if files[name] is None:
-            raise ValueError(f"softswitch: --grpc-server-ssl needs {_option(f'grpc_server_{name}')}")
+            raise ValueError(
+                f"softswitch: --grpc-server-ssl needs {_option(f'grpc_server_{name}')}"
+            )
     if options.grpc_server_with_client_auth and files["cacert"] is None:
         raise ValueError("softswitch: --grpc-server-with-client-auth needs --grpc-server-cacert")
-    return TlsFiles(files["cacert"], files["cert"], files["key"], options.grpc_server_with_client_auth)
+    return TlsFiles(
+        files["cacert"], files["cert"], files["key"], options.grpc_server_with_client_auth
+    )
 
 
 def _option(name: str) -> str:
@@ -257,7 +338,10 @@ _RATE = re.compile(r"(?:(\d+)=)?(\d+(?:\.\d+)?)([kmg]?)(?:bit|bit/s|bps)?", re.I
 
 
 def port_rate(text: str) -> tuple[int | None, int]:
-    """Return a port, or None for all ports, and its rate in bits per second. Raise argparse.ArgumentTypeError."""
+    """Return a port, or None for all ports, and its rate in bits per second.
+
+    Raise argparse.ArgumentTypeError.
+    """
     found = _RATE.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not [PORT=]RATE, such as 10Mbit or 2=1Gbit")

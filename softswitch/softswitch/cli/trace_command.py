@@ -1,8 +1,8 @@
 """Show how packets pass through a program: states, tables, actions, what they change, and what leaves.
 
-Entries come from --entries. The file is an STF test (.stf), whose commands before the first packet are carried out, or
-a P4Runtime WriteRequest in protobuf text format, which needs --p4info. Without packets on the command line, the packets
-of the STF test are traced.
+Entries come from --entries. The file is an STF test (.stf), whose commands before the first packet
+are carried out, or a P4Runtime WriteRequest in protobuf text format, which needs --p4info. Without
+packets on the command line, the packets of the STF test are traced.
 """
 
 from __future__ import annotations
@@ -30,17 +30,34 @@ _DEFAULT_TIME_US = 1_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model")
-    parser.add_argument("packet", nargs="*", type=_octets, metavar="HEXPACKET", help="a packet, in hexadecimal")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="ingress port of the packets (default 0)")
+    parser.add_argument(
+        "packet", nargs="*", type=_octets, metavar="HEXPACKET", help="a packet, in hexadecimal"
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="ingress port of the packets (default 0)"
+    )
     parser.add_argument(
         "--time",
         type=int,
         default=_DEFAULT_TIME_US,
         metavar="US",
-        help=f"the switch's clock in microseconds at the first packet; one more for each packet ({_DEFAULT_TIME_US})",
+        help=(
+            "the switch's clock in microseconds at the first packet; one more for each packet"
+            f" ({_DEFAULT_TIME_US})"
+        ),
     )
-    parser.add_argument("--entries", type=Path, metavar="FILE", help="table entries: .stf, or a WriteRequest as text")
-    parser.add_argument("--p4info", type=Path, metavar="FILE", help="P4Info (text) of the names and ids in --entries")
+    parser.add_argument(
+        "--entries",
+        type=Path,
+        metavar="FILE",
+        help="table entries: .stf, or a WriteRequest as text",
+    )
+    parser.add_argument(
+        "--p4info",
+        type=Path,
+        metavar="FILE",
+        help="P4Info (text) of the names and ids in --entries",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,7 +70,10 @@ def run(options: argparse.Namespace) -> int:
     program = load_program(options.program.read_bytes(), str(options.program))
     if options.entries is None:
         if not options.packet:
-            raise ValueError("there is nothing to trace: give a packet, or --entries with an STF test that has packets")
+            raise ValueError(
+                "there is nothing to trace: give a packet, or --entries with an STF test that has"
+                " packets"
+            )
         switch = Switch(program, tracer=show)
     elif options.entries.suffix == ".stf":
         switch = _after_stf(program, options, show)
@@ -69,16 +89,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _octets(text: str) -> bytes:
-    """Return the bytes of a packet given in hexadecimal, with or without 0x, colons, dots and blanks."""
+    """Return the bytes of a packet given in hexadecimal, with or without 0x, colons, dots and
+    blanks.
+    """
     digits = re.sub(r"[\s:.]", "", text).lower().removeprefix("0x")
     if not digits or len(digits) % 2 or not re.fullmatch("[0-9a-f]+", digits):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of bytes in hexadecimal")
     return bytes.fromhex(digits)
 
 
-def _after_stf(program: Program, options: argparse.Namespace, show: Callable[[Event], None]) -> Switch:
-    """Return a switch after the commands of an STF test before its first packet, or after all of them if no packet
-    is given."""
+def _after_stf(
+    program: Program, options: argparse.Namespace, show: Callable[[Event], None]
+) -> Switch:
+    """Return a switch after the commands of an STF test before its first packet, or after all of
+    them if no packet is given."""
     from softswitch.stf import Run, StfError, parse, read_aliases
     from softswitch.stf.commands import Packet
 
@@ -105,7 +129,9 @@ def _after_stf(program: Program, options: argparse.Namespace, show: Callable[[Ev
     return switch
 
 
-def _after_write(program: Program, options: argparse.Namespace, show: Callable[[Event], None]) -> Switch:
+def _after_write(
+    program: Program, options: argparse.Namespace, show: Callable[[Event], None]
+) -> Switch:
     """Return a switch after the updates of a P4Runtime WriteRequest."""
     import itertools
 
@@ -116,13 +142,19 @@ def _after_write(program: Program, options: argparse.Namespace, show: Callable[[
 
     path = options.entries
     if options.p4info is None:
-        raise ValueError(f"{path}: a WriteRequest needs --p4info; name the file *.stf if it is an STF test")
+        raise ValueError(
+            f"{path}: a WriteRequest needs --p4info; name the file *.stf if it is an STF test"
+        )
     info, request = p4i.P4Info(), p4r.WriteRequest()
     _parse_text(options.p4info, info, "P4Info")
     _parse_text(path, request, "WriteRequest")
-    config = p4r.ForwardingPipelineConfig(p4info=info, p4_device_config=options.program.read_bytes())
+    config = p4r.ForwardingPipelineConfig(
+        p4info=info, p4_device_config=options.program.read_bytes()
+    )
     try:
-        pipeline = Pipeline(config, lambda _: Switch(program, tracer=show), itertools.count(1), lambda: 0)
+        pipeline = Pipeline(
+            config, lambda _: Switch(program, tracer=show), itertools.count(1), lambda: 0
+        )
     except RefusedError as error:
         raise ValueError(f"{options.p4info}: {error}") from None
     for number, status in enumerate(pipeline.write(request.updates)):
@@ -137,7 +169,9 @@ def _parse_text(path: Path, message: object, kind: str) -> None:
     try:
         text_format.Parse(path.read_text("utf-8"), message)
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a {kind} in protobuf text format: {' '.join(str(error).split())}") from None
+        raise ValueError(
+            f"{path}: not a {kind} in protobuf text format: {' '.join(str(error).split())}"
+        ) from None
 
 
 def printer() -> Callable[[Event], None]:
@@ -158,6 +192,8 @@ def printer() -> Callable[[Event], None]:
 
     def coloured(event: Event) -> None:
         for line in text.lines(event):
-            console.print(Text.assemble(*((span.text, _STYLES.get(span.style, "")) for span in line)))
+            console.print(
+                Text.assemble(*((span.text, _STYLES.get(span.style, "")) for span in line))
+            )
 
     return coloured

@@ -23,16 +23,22 @@ def from_message(path: gnmi.Path, prefix: gnmi.Path | None = None) -> tuple[Step
     """Return the steps of `path` behind those of `prefix`.
 
     Raises:
-        RefusedError: INVALID_ARGUMENT for the deprecated `element` form or an origin other than OpenConfig's.
+        RefusedError: INVALID_ARGUMENT for the deprecated `element` form or an origin other than
+        OpenConfig's.
     """
     steps: list[Step] = []
     for part in (prefix, path):
         if part is None:
             continue
         if part.element:
-            raise RefusedError(Code.INVALID_ARGUMENT, "paths of strings (`element`) are not supported; send `elem`")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, "paths of strings (`element`) are not supported; send `elem`"
+            )
         if part.origin not in ("", "openconfig"):
-            raise RefusedError(Code.INVALID_ARGUMENT, f"origin {part.origin!r} is unknown; only 'openconfig' is served")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT,
+                f"origin {part.origin!r} is unknown; only 'openconfig' is served",
+            )
         steps += (Step(elem.name, dict(elem.key)) for elem in part.elem)
     return tuple(steps)
 
@@ -45,5 +51,6 @@ def to_message(steps: Iterable[Step]) -> gnmi.Path:
 def path_text(steps: Iterable[Step]) -> str:
     """Return `steps` in the usual notation: ``/qos/interfaces/interface[interface-id=1]``."""
     return "/" + "/".join(
-        step.name + "".join(f"[{key}={value}]" for key, value in sorted(step.keys.items())) for step in steps
+        step.name + "".join(f"[{key}={value}]" for key, value in sorted(step.keys.items()))
+        for step in steps
     )

@@ -1,7 +1,8 @@
-"""Queue configuration, state and counters of a device's ports as a gNMI tree: get and set, without gRPC.
+"""Queue configuration, state and counters of a device's ports as a gNMI tree: get and set, without
+gRPC.
 
-A Set changes everything or nothing. Every operation is applied to a copy of the configuration, the outcome is checked,
-and only then the ports that differ change.
+A Set changes everything or nothing. Every operation is applied to a copy of the configuration, the
+outcome is checked, and only then the ports that differ change.
 """
 
 from __future__ import annotations
@@ -93,9 +94,8 @@ class QosTree:
     `ports` is read at every request, so ports may come and go. The caller holds the device's lock.
 
     Args:
-        ports: the ports by number.
-        is_up: tells whether a port has its link.
-        counters: returns the counters of a port; None if the port is not counted, which leaves out its counter leaves.
+        ports: the ports by number. is_up: tells whether a port has its link. counters: returns the
+        counters of a port; None if the port is not counted, which leaves out its counter leaves.
     """
 
     def __init__(
@@ -116,21 +116,29 @@ class QosTree:
         self._known: dict[tuple[bytes, bytes], Place] = {}
         """Places that were found for serialized paths and prefixes, with these ports."""
 
-    def get(self, path: gnmi.Path, prefix: gnmi.Path | None, kind: int, encoding: int) -> Iterator[gnmi.Update]:
+    def get(
+        self, path: gnmi.Path, prefix: gnmi.Path | None, kind: int, encoding: int
+    ) -> Iterator[gnmi.Update]:
         """Yield the values at `path`.
 
         Args:
-            path: with or without list keys; ``*`` stands for every instance.
-            prefix: the path that precedes it, if any.
-            kind: a GetRequest.DataType.
-            encoding: PROTO yields one update per leaf; JSON and JSON_IETF yield one per place that `path` means.
+            path: with or without list keys; ``*`` stands for every instance. prefix: the path that
+            precedes it, if any. kind: a GetRequest.DataType. encoding: PROTO yields one update per
+            leaf; JSON and JSON_IETF yield one per place that `path` means.
 
         Raises:
             RefusedError: INVALID_ARGUMENT, NOT_FOUND, or UNIMPLEMENTED for another encoding.
         """
         if encoding not in (gnmi.PROTO, gnmi.JSON, gnmi.JSON_IETF):
-            name = gnmi.Encoding.Name(encoding) if encoding in gnmi.Encoding.values() else str(encoding)
-            raise RefusedError(Code.UNIMPLEMENTED, f"encoding {name} is not supported; use JSON_IETF, JSON or PROTO")
+            name = (
+                gnmi.Encoding.Name(encoding)
+                if encoding in gnmi.Encoding.values()
+                else str(encoding)
+            )
+            raise RefusedError(
+                Code.UNIMPLEMENTED,
+                f"encoding {name} is not supported; use JSON_IETF, JSON or PROTO",
+            )
         tree = self._tree()
         for place in tree.locate(from_message(path, prefix)):
             if encoding == gnmi.PROTO:
@@ -150,11 +158,17 @@ class QosTree:
                 yield gnmi.Update(path=to_message(place.steps), val=value)
 
     def is_constant(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
-        """Return whether nothing at or below `path` ever changes. Raise RefusedError as `get` does."""
+        """Return whether nothing at or below `path` ever changes.
+
+        Raise RefusedError as `get` does.
+        """
         return all(leaf.is_constant for leaf in self._leaves(path, prefix))
 
     def tells_changes(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
-        """Return whether every change at or below `path` is reported. Raise RefusedError as `get` does."""
+        """Return whether every change at or below `path` is reported.
+
+        Raise RefusedError as `get` does.
+        """
         return all(leaf.is_constant or leaf.is_event for leaf in self._leaves(path, prefix))
 
     def _leaves(self, path: gnmi.Path, prefix: gnmi.Path | None) -> Iterator[Leaf]:
@@ -165,7 +179,8 @@ class QosTree:
                 yield leaf.node
 
     def set(self, request: gnmi.SetRequest, now_ns: int) -> gnmi.SetResponse:
-        """Apply a Set: deletes, then replaces, then updates. Deleted values return to their defaults.
+        """Apply a Set: deletes, then replaces, then updates. Deleted values return to their
+        defaults.
 
         Raises:
             RefusedError: INVALID_ARGUMENT with the path and the reason. Nothing has changed then.
@@ -255,7 +270,9 @@ class QosTree:
         exact = [place for place in places if place.steps == steps]
         if not exact:
             text = Place(Branch({}), steps).text
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{text}: a Set needs the key of every list, and no '*'")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{text}: a Set needs the key of every list, and no '*'"
+            )
         return exact[0]
 
     def _reset(self, tree: Tree, place: Place, draft: _Draft) -> None:
@@ -278,13 +295,16 @@ class QosTree:
             try:
                 given = json.loads(getattr(value, kind))
             except (ValueError, RecursionError) as error:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: not JSON: {error}") from None
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"{place.text}: not JSON: {error}"
+                ) from None
         elif kind in ("uint_val", "int_val", "string_val"):
             given = getattr(value, kind)
         else:
             text = "no value" if kind is None else f"a value of type {kind}"
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{place.text}: {text}; send json_ietf_val, or uint_val or string_val at a leaf"
+                Code.INVALID_ARGUMENT,
+                f"{place.text}: {text}; send json_ietf_val, or uint_val or string_val at a leaf",
             )
         self._assign_json(tree, place, given, draft)
 
@@ -293,23 +313,32 @@ class QosTree:
             self._assign_leaf(place, given, draft)
             return
         if not isinstance(given, dict):
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not a JSON object")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not a JSON object"
+            )
         keys = place.steps[-1].keys if place.steps else {}
         for name, part in given.items():
             if name in keys:
                 if part != keys[name]:
-                    raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {name} is {_shown(part)} in the value")
+                    raise RefusedError(
+                        Code.INVALID_ARGUMENT,
+                        f"{place.text}: {name} is {_shown(part)} in the value",
+                    )
                 continue
             node = place.node.children.get(name)
             if isinstance(node, Leaf):
-                self._assign_leaf(Place(node, (*place.steps, Step(name)), place.port, place.queue), part, draft)
+                self._assign_leaf(
+                    Place(node, (*place.steps, Step(name)), place.port, place.queue), part, draft
+                )
             elif isinstance(node, Branch) and node.key:
                 self._assign_list(tree, place, name, node.key, part, draft)
             else:
                 child = self._child(tree, place, Step(name))
                 self._assign_json(tree, child, part, draft)
 
-    def _assign_list(self, tree: Tree, place: Place, name: str, key: str, given: Any, draft: _Draft) -> None:
+    def _assign_list(
+        self, tree: Tree, place: Place, name: str, key: str, given: Any, draft: _Draft
+    ) -> None:
         text = Place(place.node, (*place.steps, Step(name))).text
         if not isinstance(given, list):
             raise RefusedError(Code.INVALID_ARGUMENT, f"{text}: {_shown(given)} is not a JSON list")
@@ -317,9 +346,12 @@ class QosTree:
             instance = part.get(key) if isinstance(part, dict) else None
             if not isinstance(instance, str) or instance == "*":
                 raise RefusedError(
-                    Code.INVALID_ARGUMENT, f"{text}: {_shown(part)} has no {key!r} that names its instance"
+                    Code.INVALID_ARGUMENT,
+                    f"{text}: {_shown(part)} has no {key!r} that names its instance",
                 )
-            self._assign_json(tree, self._child(tree, place, Step(name, {key: instance})), part, draft)
+            self._assign_json(
+                tree, self._child(tree, place, Step(name, {key: instance})), part, draft
+            )
 
     def _child(self, tree: Tree, place: Place, step: Step) -> Place:
         try:
@@ -334,13 +366,25 @@ class QosTree:
             raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text} is read-only")
         if node.is_text:
             if given != self._value(place):
-                raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not the name in the path")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT,
+                    f"{place.text}: {_shown(given)} is not the name in the path",
+                )
             return
         # RFC 7951 writes 64-bit numbers as strings.
-        number = int(given) if isinstance(given, str) and given.isascii() and given.isdecimal() else given
-        if not isinstance(number, int) or isinstance(number, bool) or not node.low <= number <= node.high:
+        number = (
+            int(given)
+            if isinstance(given, str) and given.isascii() and given.isdecimal()
+            else given
+        )
+        if (
+            not isinstance(number, int)
+            or isinstance(number, bool)
+            or not node.low <= number <= node.high
+        ):
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not a number in {node.low}..{node.high}"
+                Code.INVALID_ARGUMENT,
+                f"{place.text}: {_shown(given)} is not a number in {node.low}..{node.high}",
             )
         draft.put(place, number)
 
@@ -369,7 +413,11 @@ def _wanted(leaf: Place, kind: int) -> bool:
 
 
 def _scalar(value: Value) -> gnmi.TypedValue:
-    return gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
+    return (
+        gnmi.TypedValue(string_val=value)
+        if isinstance(value, str)
+        else gnmi.TypedValue(uint_val=value)
+    )
 
 
 def _shown(value: object) -> str:

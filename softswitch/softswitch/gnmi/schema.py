@@ -1,8 +1,9 @@
-"""The supported part of the tree: OpenConfig's paths for queues and ports; `softswitch:` marks this switch's own
-leaves.
+"""The supported part of the tree: OpenConfig's paths for queues and ports; `softswitch:` marks this
+switch's own leaves.
 
     /qos/interfaces/interface[interface-id=PORT]/output/queues/queue[name=QUEUE]/config
-        name, softswitch:level, softswitch:weight, softswitch:min-rate, softswitch:max-rate, softswitch:depth
+        name, softswitch:level, softswitch:weight, softswitch:min-rate, softswitch:max-rate,
+        softswitch:depth
     /qos/interfaces/interface[interface-id=PORT]/output/queues/queue[name=QUEUE]/state
         name, transmit-pkts, transmit-octets, dropped-pkts, dropped-octets
     /interfaces/interface[name=PORT]/config
@@ -12,8 +13,8 @@ leaves.
     /interfaces/interface[name=PORT]/state/counters
         in-pkts, in-octets, out-pkts, out-octets
 
-Ports and queues are decimal numbers. Rates are in bits per second, depth in bytes. A maximum rate or port rate of 0
-means that there is none.
+Ports and queues are decimal numbers. Rates are in bits per second, depth in bytes. A maximum rate
+or port rate of 0 means that there is none.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ _UINT64_MAX = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value: a number in `low`..`high`, or text where `is_text`. Only leaves with `is_config` can be set.
+    """A value: a number in `low`..`high`, or text where `is_text`. Only leaves with `is_config` can
+    be set.
 
-    A leaf that `is_constant` keeps its value as long as its port exists. Every change of a leaf that `is_event` is
-    reported.
+    A leaf that `is_constant` keeps its value as long as its port exists. Every change of a leaf
+    that `is_event` is reported.
     """
 
     is_config: bool
@@ -61,7 +63,9 @@ class Branch:
 
 
 class Place(NamedTuple):
-    """One node with the instances that it belongs to: `port` and `queue` are None above the respective list."""
+    """One node with the instances that it belongs to: `port` and `queue` are None above the
+    respective list.
+    """
 
     node: Branch | Leaf
     steps: tuple[Step, ...]
@@ -154,17 +158,20 @@ class Tree:
     root: Place = field(default=Place(_ROOT, ()))
 
     def locate(self, steps: Iterable[Step]) -> list[Place]:
-        """Return the places that a path means. A list without its key, or with ``*``, means all its instances.
+        """Return the places that a path means. A list without its key, or with ``*``, means all its
+        instances.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT for a name or key that the schema does not have, NOT_FOUND for a port or
-                queue that
-                the switch does not have.
+            RefusedError: INVALID_ARGUMENT for a name or key that the schema does not have,
+            NOT_FOUND for a port or
+                queue that the switch does not have.
         """
         wanted = tuple(steps)
         places = [self.root]
         for depth, step in enumerate(wanted):
-            places = [child for place in places for child in self.enter(place, step, wanted[: depth + 1])]
+            places = [
+                child for place in places for child in self.enter(place, step, wanted[: depth + 1])
+            ]
         return places
 
     def children(self, place: Place) -> Iterator[tuple[str, Place]]:
@@ -186,19 +193,26 @@ class Tree:
                 yield from self.leaves(child)
 
     def enter(self, place: Place, step: Step, path: Sequence[Step]) -> Iterator[Place]:
-        """Yield the places that a step from `place` means. `path` is the way there, for errors; they are `locate`'s."""
+        """Yield the places that a step from `place` means.
+
+        `path` is the way there, for errors; they are `locate`'s.
+        """
         if isinstance(place.node, Leaf):
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{path_text(path)}: {path_text(path[:-1])} is a leaf")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{path_text(path)}: {path_text(path[:-1])} is a leaf"
+            )
         node = place.node.children.get(step.name)
         if node is None:
             known = ", ".join(place.node.children)
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{path_text(path)}: there is no {step.name!r}; there are: {known}"
+                Code.INVALID_ARGUMENT,
+                f"{path_text(path)}: there is no {step.name!r}; there are: {known}",
             )
         key = node.key if isinstance(node, Branch) else ""
         if set(step.keys) - {key}:
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{path_text(path)}: the key of {step.name!r} is {key or 'missing'}"
+                Code.INVALID_ARGUMENT,
+                f"{path_text(path)}: the key of {step.name!r} is {key or 'missing'}",
             )
         if not (isinstance(node, Branch) and node.key):
             yield Place(node, (*place.steps, Step(step.name)), place.port, place.queue)
@@ -213,7 +227,9 @@ class Tree:
         if number not in numbers or str(number) != instance:
             what = "ports" if place.port is None else "queues"
             there = ", ".join(map(str, numbers)) or "none"
-            raise RefusedError(Code.NOT_FOUND, f"{path_text(path)}: no {instance!r} there; {what}: {there}")
+            raise RefusedError(
+                Code.NOT_FOUND, f"{path_text(path)}: no {instance!r} there; {what}: {there}"
+            )
         yield self._instance(place, step.name, node, number)
 
     def _numbers(self, place: Place) -> Sequence[int]:
@@ -224,4 +240,8 @@ class Tree:
 
     def _instance(self, place: Place, name: str, node: Branch, number: int) -> Place:
         steps = (*place.steps, Step(name, {node.key: str(number)}))
-        return Place(node, steps, number) if place.port is None else Place(node, steps, place.port, number)
+        return (
+            Place(node, steps, number)
+            if place.port is None
+            else Place(node, steps, place.port, number)
+        )

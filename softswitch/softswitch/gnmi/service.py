@@ -1,4 +1,6 @@
-"""The gRPC shell of gNMI: Capabilities, Get, Set, Subscribe (ONCE, POLL, and STREAM by sampling or on change)."""
+"""The gRPC shell of gNMI: Capabilities, Get, Set, Subscribe (ONCE, POLL, and STREAM by sampling or
+on change).
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,18 @@ _DEFAULT_SAMPLE_S = 10.0
 
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-_MODELS = (("openconfig-qos", "0.11.2"), ("openconfig-interfaces", "3.7.1"), ("softswitch", "1.0.0"))
+_MODELS = (
+    ("openconfig-qos", "0.11.2"),
+    ("openconfig-interfaces", "3.7.1"),
+    ("softswitch", "1.0.0"),
+)
 
 
 class Chassis(Protocol):
     """A device as the service needs it.
 
-    It has a queue tree, the lock to hold while touching the tree, a clock, a message log, and a condition on the lock
-    that is notified when a port has gone up or down.
+    It has a queue tree, the lock to hold while touching the tree, a clock, a message log, and a
+    condition on the lock that is notified when a port has gone up or down.
     """
 
     @property
@@ -53,7 +59,10 @@ class Chassis(Protocol):
 
 
 class GnmiService:
-    """The gNMI service of one or several devices. `prefix.target` (a device id in decimal) selects one of several."""
+    """The gNMI service of one or several devices.
+
+    `prefix.target` (a device id in decimal) selects one of several.
+    """
 
     def __init__(self, devices: Mapping[int, Chassis]) -> None:
         self._devices = devices
@@ -74,7 +83,9 @@ class GnmiService:
             },
         )
 
-    def capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:
+    def capabilities(
+        self, request: gnmi.CapabilityRequest, context: Any
+    ) -> gnmi.CapabilityResponse:
         """Return the models and encodings."""
         for device in self._devices.values():
             with device.lock:
@@ -96,7 +107,9 @@ class GnmiService:
                 device.record("gnmi_get")
                 return gnmi.GetResponse(
                     notification=[
-                        self._notification(device, [path], request.prefix, request.type, request.encoding)
+                        self._notification(
+                            device, [path], request.prefix, request.type, request.encoding
+                        )
                         for path in request.path
                     ]
                 )
@@ -118,15 +131,16 @@ class GnmiService:
     ) -> Iterator[gnmi.SubscribeResponse]:
         """Yield the values once, at each poll, or periodically.
 
-        A STREAM subscription yields samples at the sampling interval, in real time, and values subscribed to on change
-        whenever they have changed.
+        A STREAM subscription yields samples at the sampling interval, in real time, and values
+        subscribed to on change whenever they have changed.
         """
         requests = iter(request_iterator)
         try:
             request = next(requests, None)
             if request is None or request.WhichOneof("request") != "subscribe":
                 raise RefusedError(
-                    Code.INVALID_ARGUMENT, "the first message of a Subscribe must hold a subscription list"
+                    Code.INVALID_ARGUMENT,
+                    "the first message of a Subscribe must hold a subscription list",
                 )
             wanted = request.subscribe
             device = self._device(wanted.prefix)
@@ -151,7 +165,10 @@ class GnmiService:
             if wanted.mode == gnmi.SubscriptionList.POLL:
                 for request in requests:
                     if request.WhichOneof("request") != "poll":
-                        raise RefusedError(Code.INVALID_ARGUMENT, "only polls may follow a subscription of mode POLL")
+                        raise RefusedError(
+                            Code.INVALID_ARGUMENT,
+                            "only polls may follow a subscription of mode POLL",
+                        )
                     yield self._sample(device, wanted, every)
                     yield gnmi.SubscribeResponse(sync_response=True)
             elif wanted.mode == gnmi.SubscriptionList.STREAM:
@@ -167,8 +184,8 @@ class GnmiService:
         told: gnmi.SubscribeResponse,
         ended: threading.Event,
     ) -> Iterator[gnmi.SubscribeResponse]:
-        """Yield samples when they are due, and values that differ from `told`, the last values that the client
-        knows."""
+        """Yield samples when they are due, and values that differ from `told`, the last values that
+        the client knows."""
         due_s = time.monotonic() + plan.interval_s
         while True:
             left_s = min(due_s - time.monotonic(), threading.TIMEOUT_MAX)
@@ -199,17 +216,29 @@ class GnmiService:
     def _sample(
         self, device: Chassis, wanted: gnmi.SubscriptionList, paths: Iterable[gnmi.Path]
     ) -> gnmi.SubscribeResponse:
-        # A client that leaves out the encoding sends JSON, too. Either way, leaves are sent one by one.
+        # A client that leaves out the encoding sends JSON, too. Either way, leaves are sent one by
+        # one.
         encoding = gnmi.PROTO if wanted.encoding == gnmi.JSON else wanted.encoding
         with device.lock:
-            notification = self._notification(device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding)
+            notification = self._notification(
+                device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding
+            )
         return gnmi.SubscribeResponse(update=notification)
 
     def _notification(
-        self, device: Chassis, paths: Iterable[gnmi.Path], prefix: gnmi.Path, kind: int, encoding: int
+        self,
+        device: Chassis,
+        paths: Iterable[gnmi.Path],
+        prefix: gnmi.Path,
+        kind: int,
+        encoding: int,
     ) -> gnmi.Notification:
-        updates = [update for path in paths for update in device.qos.get(path, prefix, kind, encoding)]
-        notification = gnmi.Notification(timestamp=device.now_ns() + device.epoch_ns, update=updates)
+        updates = [
+            update for path in paths for update in device.qos.get(path, prefix, kind, encoding)
+        ]
+        notification = gnmi.Notification(
+            timestamp=device.now_ns() + device.epoch_ns, update=updates
+        )
         if prefix.target:
             notification.prefix.target = prefix.target
         return notification
@@ -222,13 +251,17 @@ class GnmiService:
                 return device
         known = ", ".join(map(str, self._devices))
         raise RefusedError(
-            Code.NOT_FOUND, f"prefix.target {prefix.target!r} is not a device of this server; give a device id: {known}"
+            Code.NOT_FOUND,
+            f"prefix.target {prefix.target!r} is not a device of this server; give a device id:"
+            f" {known}",
         )
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The values that a STREAM subscription sends after the first ones: samples of some paths, changes of others."""
+    """The values that a STREAM subscription sends after the first ones: samples of some paths,
+    changes of others.
+    """
 
     sampled: Sequence[gnmi.Path]
     on_change: Sequence[gnmi.Path]
@@ -249,7 +282,8 @@ def _plan(wanted: gnmi.SubscriptionList, qos: QosTree) -> _Plan:
         if subscription.mode == gnmi.ON_CHANGE:
             if not qos.tells_changes(path, wanted.prefix):
                 raise RefusedError(
-                    Code.UNIMPLEMENTED, "ON_CHANGE is supported for names, ifindex and oper-status only; use SAMPLE"
+                    Code.UNIMPLEMENTED,
+                    "ON_CHANGE is supported for names, ifindex and oper-status only; use SAMPLE",
                 )
             on_change.append(path)
             continue

@@ -10,7 +10,9 @@ from softswitch import ir
 from .packet import ALWAYS, Get, HeaderSlots, PacketState, Slots
 
 Piece = tuple[int, int, int]
-"""The places of the validity and the value of some bits, and their width: 0 for a field of variable length."""
+"""The places of the validity and the value of some bits, and their width: 0 for a field of variable
+length.
+"""
 
 
 def header_pieces(held: HeaderSlots) -> list[Piece]:
@@ -19,7 +21,8 @@ def header_pieces(held: HeaderSlots) -> list[Piece]:
 
 
 def gather(pieces: Sequence[Piece]) -> Callable[[PacketState], bytes]:
-    """Return the function that puts pieces one behind the other, filled up to a whole byte with zeros at the end.
+    """Return the function that puts pieces one behind the other, filled up to a whole byte with
+    zeros at the end.
 
     Fields of headers that are not valid are left out.
     """

@@ -1,4 +1,6 @@
-"""Ingress and egress control: a function for each table and condition, which returns the one that comes next."""
+"""Ingress and egress control: a function for each table and condition, which returns the one that
+comes next.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from .packet import Done, Get, PacketState, Slots, Unfit, placed
 from .statements import PipelineLeft, PlainStatements
 
 PlainNode = Callable[[PacketState], Any]
-"""A table, a condition or a call of an action: a function that returns the next node, None at the end."""
+"""A table, a condition or a call of an action: a function that returns the next node, None at the
+end.
+"""
 
 Runs = Mapping[int, tuple[ir.Action, Done, "PlainNode | None"]]
 """The action, its function and the next node of each action, by its position in a table's calls."""
@@ -53,7 +57,11 @@ class PlainControl:
         if not node.keys and node.default is not None and node.default_const and not node.entries:
             # p4c makes these tables of plain statements.
             action = node.default.action
-            following = node.next_on_miss if node.by_hit else node.next_by_action.get(action, node.next_base)
+            following = (
+                node.next_on_miss
+                if node.by_hit
+                else node.next_by_action.get(action, node.next_base)
+            )
             return self._call(action, node.default.args, self._nodes[following])
         return self._table(node)
 
@@ -87,15 +95,19 @@ class PlainControl:
 
         return run
 
-    # ----------------------------------------------------------------------------------------------------------- tables
+    # -- tables ------------------------------------------------------------------------------------
 
     def _table(self, spec: ir.TableSpec) -> PlainNode:
         keys, search = [self._key(key) for key in spec.keys], _search(spec)
         runs, name, state = self._runs(spec), spec.name, has_state(spec)
         count = self._counting(spec)
         choose = None if spec.profile is None else self._choosing(spec.profile)
-        counts_default = spec.default is not None and (spec.counters is not None or spec.meter is not None)
-        hit, miss, base = (self._nodes[node] for node in (spec.next_on_hit, spec.next_on_miss, spec.next_base))
+        counts_default = spec.default is not None and (
+            spec.counters is not None or spec.meter is not None
+        )
+        hit, miss, base = (
+            self._nodes[node] for node in (spec.next_on_hit, spec.next_on_miss, spec.next_base)
+        )
 
         def apply(p: PacketState) -> PlainNode | None:
             table = p.switch.tables[name]
@@ -121,7 +133,11 @@ class PlainControl:
                 action, done, following = runs[call[0]]
                 if p.tell is not None:
                     arguments = zip(action.params, call[1:], strict=False)
-                    p.tell(events.Ran(action.name, tuple((x.name, value, x.width) for x, value in arguments)))
+                    p.tell(
+                        events.Ran(
+                            action.name, tuple((x.name, value, x.width) for x, value in arguments)
+                        )
+                    )
                 p.args = call
                 done(p)
             if spec.by_hit:
@@ -142,18 +158,28 @@ class PlainControl:
     def _runs(self, spec: ir.TableSpec) -> Runs:
         actions = [self.program.actions[number] for number in spec.actions]
         names = [action.name for action in actions]
-        known = names if spec.profile is None else list(ir.profile_actions(self.program, spec.profile))
-        nexts = [self._nodes[spec.next_by_action.get(action.id, spec.next_base)] for action in actions]
+        known = (
+            names if spec.profile is None else list(ir.profile_actions(self.program, spec.profile))
+        )
+        nexts = [
+            self._nodes[spec.next_by_action.get(action.id, spec.next_base)] for action in actions
+        ]
         calls = zip(actions, nexts, strict=True)
-        return {known.index(action.name): (action, self._action(action.id), following) for action, following in calls}
+        return {
+            known.index(action.name): (action, self._action(action.id), following)
+            for action, following in calls
+        }
 
     def _counting(self, spec: ir.TableSpec) -> Callable[[PacketState, Any, bool], None]:
-        """Return the function that changes an entry's own state. A meter of the default entry runs only if a controller
-        has configured it, because a miss on simple_switch leaves the result field unchanged."""
+        """Return the function that changes an entry's own state. A meter of the default entry runs
+        only if a controller has configured it, because a miss on simple_switch leaves the result
+        field unchanged."""
         meter = None if spec.meter is None else self.program.meters[spec.meter]
         if meter is not None and meter.target is None:
             raise Unfit(f"direct meter '{spec.meter}' has no result field")
-        put = None if meter is None or meter.target is None else self._statements.target(meter.target)
+        put = (
+            None if meter is None or meter.target is None else self._statements.target(meter.target)
+        )
         by_bytes = meter is not None and meter.unit == "bytes"
 
         def count(p: PacketState, entry: Any, hit: bool) -> None:
@@ -168,7 +194,9 @@ class PlainControl:
         return count
 
     def _choosing(self, profile: str) -> Callable[[PacketState, Any], Any]:
-        """Return the function that chooses one of the calls of an action profile; None from an empty group."""
+        """Return the function that chooses one of the calls of an action profile; None from an
+        empty group.
+        """
         selector = self.program.profiles[profile].selector
         select = None if selector is None else selected(self.slots, profile, selector)
 

@@ -12,7 +12,9 @@ from softswitch.v1model import SHIFT_LIMIT
 from .packet import FieldSlot, Get, HeaderSlots, PacketState, Put, Slots, Unfit
 
 Headers = Callable[[PacketState], Sequence[HeaderSlots] | None]
-"""A function that returns the headers that an expression denotes, None for an index out of range."""
+"""A function that returns the headers that an expression denotes, None for an index out of
+range.
+"""
 
 OneHeader = Callable[[PacketState], HeaderSlots | None]
 """The same for an expression that denotes one header."""
@@ -75,7 +77,10 @@ _DEREFERENCES = ("dereference_header_stack", "dereference_union_stack", "derefer
 
 
 class Expressions:
-    """The reader of a program's expressions. Only those of a parser may look ahead of its position."""
+    """The reader of a program's expressions.
+
+    Only those of a parser may look ahead of its position.
+    """
 
     def __init__(self, slots: Slots, in_parser: bool = False) -> None:
         self.slots = slots
@@ -83,7 +88,9 @@ class Expressions:
         self._in_parser = in_parser
 
     def value(self, expr: ir.Expr) -> Get:
-        """Return the function for a number, a truth value, or the bytes of a field of variable length."""
+        """Return the function for a number, a truth value, or the bytes of a field of variable
+        length.
+        """
         match expr:
             case ir.Const(value) | ir.BoolConst(value):
                 return lambda p: value
@@ -119,19 +126,25 @@ class Expressions:
 
         return put
 
-    # ----------------------------------------------------------------------------------------- headers and their fields
+    # -- headers and their fields ------------------------------------------------------------------
 
     def headers(self, expr: ir.Expr) -> Headers:
-        """Return the function for the headers that an expression denotes: one, or all of a union or stack."""
+        """Return the function for the headers that an expression denotes: one, or all of a union or
+        stack.
+        """
         headers: Sequence[HeaderSlots]
         match expr:
             case ir.HeaderRef(name):
                 headers = (self.slots.headers[name],)
             case ir.UnionRef(name):
-                headers = tuple(self.slots.headers[member] for member in self.program.unions[name].headers)
+                headers = tuple(
+                    self.slots.headers[member] for member in self.program.unions[name].headers
+                )
             case ir.StackRef(name) | ir.UnionStackRef(name):
                 headers = [held for element in self.slots.elements(name) for held in element]
-            case ir.Op(op, ir.StackRef(name) | ir.UnionStackRef(name), index) if op in _DEREFERENCES:
+            case ir.Op(op, ir.StackRef(name) | ir.UnionStackRef(name), index) if (
+                op in _DEREFERENCES
+            ):
                 return self._element(self.slots.elements(name), index)
             case ir.Op("access_union_header", ir.Op() | ir.UnionRef() as left, ir.Const(member)):
                 union = self.headers(left)
@@ -169,17 +182,21 @@ class Expressions:
         return [self.slots.headers[name] for name in ir.header_alternatives(self.program, expr)]
 
     def _element_field(self, expr: ir.Op) -> tuple[OneHeader, dict[str, FieldSlot]]:
-        """Return the function for a header that the packet selects, and the field of each that it may be."""
+        """Return the function for a header that the packet selects, and the field of each that it
+        may be.
+        """
         assert expr.left is not None
         assert isinstance(expr.right, ir.Const)
         number, slots = expr.right.value, {}
         for held in self.alternatives(expr.left):
             if number >= len(held.fields):
                 raise Unfit(f"header '{held.header.name}' has no field of that number")
-            slots[held.header.name] = self.slots.number(held.header.name, held.fields[number].field.name)
+            slots[held.header.name] = self.slots.number(
+                held.header.name, held.fields[number].field.name
+            )
         return self.header(expr.left), slots
 
-    # -------------------------------------------------------------------------------------- what is outside the packet
+    # -- what is outside the packet ----------------------------------------------------------------
 
     def _lookahead(self, offset: int, width: int) -> Get:
         if not self._in_parser:
@@ -200,7 +217,7 @@ class Expressions:
 
         return read
 
-    # -------------------------------------------------------------------------------------------------------- operators
+    # -- operators ---------------------------------------------------------------------------------
 
     def _operation(self, expr: ir.Op) -> Get:
         op, left, right = expr.op, expr.left, expr.right
@@ -208,12 +225,18 @@ class Expressions:
             return self._unary(op, right)
         if op == "access_field":
             chosen, slots = self._element_field(expr)
-            return lambda p: 0 if (held := chosen(p)) is None else p.values[slots[held.header.name].at]
+            return lambda p: (
+                0 if (held := chosen(p)) is None else p.values[slots[held.header.name].at]
+            )
         if op[:2] in ("==", "!=") and (compare := self._equality(expr, left, right)) is not None:
             return compare
         if op == "&" and isinstance(right, ir.Const):
             left = unmasked(left, right.value)
-            slot = self.slots.number(left.header, left.field) if isinstance(left, ir.FieldRef) else None
+            slot = (
+                self.slots.number(left.header, left.field)
+                if isinstance(left, ir.FieldRef)
+                else None
+            )
             if slot is not None and not slot.half and slot.mask & right.value == slot.mask:
                 return slot.get()
         a = self.value(left)
@@ -267,7 +290,9 @@ class Expressions:
         raise Unfit(f"operator '{op}' is not supported here")
 
     def _equality(self, expr: ir.Op, left: ir.Expr, right: ir.Expr) -> Get | None:
-        """Return the function that compares headers, unions or fields of variable length, None for anything else."""
+        """Return the function that compares headers, unions or fields of variable length, None for
+        anything else.
+        """
         wanted = expr.op[0] == "="
         if ir.header_alternatives(self.program, left) or ir.union_alternatives(self.program, left):
             one, other = self.headers(left), self.headers(right)
@@ -287,15 +312,24 @@ class Expressions:
 
 
 def unmasked(expr: ir.Expr, mask: int) -> ir.Expr:
-    """Return an expression with the same bits in ``mask``, without what p4c masks more than once."""
-    while isinstance(expr, ir.Op) and expr.op == "&" and expr.left is not None and isinstance(expr.right, ir.Const):
+    """Return an expression with the same bits in ``mask``, without what p4c masks more than
+    once.
+    """
+    while (
+        isinstance(expr, ir.Op)
+        and expr.op == "&"
+        and expr.left is not None
+        and isinstance(expr.right, ir.Const)
+    ):
         if expr.right.value & mask != mask:
             break
         expr = expr.left
     return expr
 
 
-def _equal(p: PacketState, one: Sequence[HeaderSlots] | None, other: Sequence[HeaderSlots] | None) -> bool:
+def _equal(
+    p: PacketState, one: Sequence[HeaderSlots] | None, other: Sequence[HeaderSlots] | None
+) -> bool:
     """Return whether headers are equal. What an index out of range selects equals nothing."""
     if one is None or other is None:
         return False

@@ -1,4 +1,6 @@
-"""A packet's state in the pipelines: a list of values, in which every field and every header has its place."""
+"""A packet's state in the pipelines: a list of values, in which every field and every header has
+its place.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ class PacketDropped(Exception):  # noqa: N818
 
 
 class Unfit(Exception):  # noqa: N818
-    """A construct that does not fit the place where the program has it. The message is that of a `ProgramError`."""
+    """A construct that does not fit the place where the program has it.
+
+    The message is that of a `ProgramError`.
+    """
 
 
 @contextmanager
@@ -38,10 +43,11 @@ def placed(place: str) -> Iterator[None]:
 class PacketState:
     """A packet on its way through the pipelines.
 
-    ``tell`` is called with every step if the packet is traced, and None if it is not. ``args`` are the action's
-    position and its arguments. ``clone`` is a session's number with bit 15 set, and ``clone_list``, ``again`` and
-    ``digest`` are numbers of lists of fields; all of them are 0 for nothing to do. ``grown`` has the bytes by which
-    headers that came and went by name make the packet longer.
+    ``tell`` is called with every step if the packet is traced, and None if it is not. ``args`` are
+    the action's position and its arguments. ``clone`` is a session's number with bit 15 set, and
+    ``clone_list``, ``again`` and ``digest`` are numbers of lists of fields; all of them are 0 for
+    nothing to do. ``grown`` has the bytes by which headers that came and went by name make the
+    packet longer.
     """
 
     switch: Any
@@ -77,8 +83,8 @@ class PacketState:
 
 
 Get = Callable[[PacketState], Any]
-"""An expression: a function that returns its value for a packet. Bytes for a field of variable length, otherwise an
-integer without bounds, as in P4's arithmetic."""
+"""An expression: a function that returns its value for a packet. Bytes for a field of variable
+length, otherwise an integer without bounds, as in P4's arithmetic."""
 
 Put = Callable[[PacketState, Any], None]
 """A field to be assigned to: a function that stores a value, cut to the field's width."""
@@ -110,7 +116,11 @@ class FieldSlot:
             if not varies:
                 value = (value + half & mask) - half
             if p.tell is not None:
-                p.tell(events.Wrote(f"{self.header}.{self.field.name}", p.values[at], value, self.width(value)))
+                p.tell(
+                    events.Wrote(
+                        f"{self.header}.{self.field.name}", p.values[at], value, self.width(value)
+                    )
+                )
             p.values[at] = value
 
         return store
@@ -121,18 +131,24 @@ class FieldSlot:
 
 
 class HeaderSlots:
-    """A header and the place of its validity, ``start``. Its fields follow, and ``end`` is the place behind them.
+    """A header and the place of its validity, ``start``. Its fields follow, and ``end`` is the
+    place behind them.
 
-    ``blank`` are its values while it is not valid; metadata always is. ``union`` are the other members of its union,
-    and ``varying`` the places of fields of variable length.
+    ``blank`` are its values while it is not valid; metadata always is. ``union`` are the other
+    members of its union, and ``varying`` the places of fields of variable length.
     """
 
     def __init__(self, header: ir.Header, start: int) -> None:
         self.header = header
         self.start = start
-        self.fields = [FieldSlot(header.name, one, at) for at, one in enumerate(header.type.fields, start + 1)]
+        self.fields = [
+            FieldSlot(header.name, one, at) for at, one in enumerate(header.type.fields, start + 1)
+        ]
         self.end = start + 1 + len(self.fields)
-        self.blank: list[Any] = [int(header.metadata), *(b"" if one.varbit else 0 for one in header.type.fields)]
+        self.blank: list[Any] = [
+            int(header.metadata),
+            *(b"" if one.varbit else 0 for one in header.type.fields),
+        ]
         self.fixed_bytes = header.type.width // 8
         self.shape = [(slot.at, slot.field.width, slot.half, slot.mask) for slot in self.fields]
         self.varying = [slot.at for slot in self.fields if slot.field.varbit]
@@ -140,10 +156,16 @@ class HeaderSlots:
 
     def size(self, p: PacketState) -> int:
         """Return the header's length in bytes."""
-        return self.fixed_bytes + sum(len(p.values[at]) for at in self.varying) if self.varying else self.fixed_bytes
+        return (
+            self.fixed_bytes + sum(len(p.values[at]) for at in self.varying)
+            if self.varying
+            else self.fixed_bytes
+        )
 
     def invalidate(self, p: PacketState) -> None:
-        """Make the header invalid, and its fields zero: a table's key reads zeros from an invalid header."""
+        """Make the header invalid, and its fields zero: a table's key reads zeros from an invalid
+        header.
+        """
         if p.tell is not None and p.values[self.start]:
             p.tell(events.Validity(self.header.name, False))
         p.values[self.start : self.end] = self.blank
@@ -156,7 +178,9 @@ class HeaderSlots:
         self.end_others(p)
 
     def end_others(self, p: PacketState) -> None:
-        """Make the other members of the header's union invalid, because this one has become valid."""
+        """Make the other members of the header's union invalid, because this one has become
+        valid.
+        """
         for other in self.union:
             other.invalidate(p)
 
@@ -164,7 +188,9 @@ class HeaderSlots:
         """Make the header equal to another one, validity included."""
         p.values[self.start : self.end] = p.values[source.start : source.end]
         if p.tell is not None:
-            p.tell(events.Copied(self.header.name, source.header.name, bool(p.values[source.start])))
+            p.tell(
+                events.Copied(self.header.name, source.header.name, bool(p.values[source.start]))
+            )
 
     def equals(self, p: PacketState, other: HeaderSlots) -> bool:
         """Return whether both headers are invalid, or both are valid with the same fields."""
@@ -191,13 +217,17 @@ class Slots:
                 self._add(header)
         for union in program.unions.values():
             for name in union.headers:
-                self.headers[name].union = tuple(self.headers[other] for other in union.headers if other != name)
+                self.headers[name].union = tuple(
+                    self.headers[other] for other in union.headers if other != name
+                )
         self.next_index: dict[str, int] = {}
         """The place of the number of elements that were extracted to each stack."""
         for name in (*program.stacks, *program.union_stacks):
             self.next_index[name] = len(self.blank)
             self.blank.append(0)
-        self._intrinsics = {name: self.field(ref.header, ref.field) for name, ref in program.intrinsics.items()}
+        self._intrinsics = {
+            name: self.field(ref.header, ref.field) for name, ref in program.intrinsics.items()
+        }
 
     def _add(self, header: ir.Header) -> None:
         held = self.headers[header.name] = HeaderSlots(header, len(self.blank))
@@ -232,9 +262,11 @@ class Slots:
         return 0 if slot is None else p.values[slot.at]
 
     def elements(self, stack: str) -> list[tuple[HeaderSlots, ...]]:
-        """Return the headers of each element of a stack of headers or of unions, one for an element that is a
-        header."""
+        """Return the headers of each element of a stack of headers or of unions, one for an element
+        that is a header."""
         if stack in self.program.stacks:
             return [(self.headers[name],) for name in self.program.stacks[stack].headers]
-        unions = [self.program.unions[name].headers for name in self.program.union_stacks[stack].unions]
+        unions = [
+            self.program.unions[name].headers for name in self.program.union_stacks[stack].unions
+        ]
         return [tuple(self.headers[name] for name in union) for union in unions]

@@ -23,7 +23,9 @@ class PlainParser:
         self.slots = slots
         self.program = slots.program
         self._statements = PlainStatements(slots, "parser")
-        self._states = {name: self._state(state) for name, state in self.program.parser.states.items()}
+        self._states = {
+            name: self._state(state) for name, state in self.program.parser.states.items()
+        }
 
     def parse(self, p: PacketState, original: bool) -> None:
         """Parse a packet. An error is counted and stored unless it is that of a copy."""
@@ -37,7 +39,11 @@ class PlainParser:
         except ParserStopped as stopped:
             if original:
                 error = stopped.error
-                code = self.program.errors.get(error, PARSER_ERRORS[error]) if isinstance(error, str) else error
+                code = (
+                    self.program.errors.get(error, PARSER_ERRORS[error])
+                    if isinstance(error, str)
+                    else error
+                )
                 if p.tell is not None:
                     names = {code: name for name, code in self.program.errors.items()}
                     p.tell(events.ParserError(names.get(code, str(code))))
@@ -58,7 +64,9 @@ class PlainParser:
         return run
 
     def _choice(self, state: ir.ParserState) -> State:
-        """Return the function that chooses the next state: that of the first arm of the select that matches."""
+        """Return the function that chooses the next state: that of the first arm of the select that
+        matches.
+        """
         with placed(state.place):
             parts = [(self._value(part.value), (1 << part.width) - 1) for part in state.key]
         is_keyed = any(transition.matches for transition in state.transitions)
@@ -68,7 +76,10 @@ class PlainParser:
             key = tuple(get(p) & mask for get, mask in parts) if is_keyed else ()
             for transition in state.transitions:
                 if transition.value_set is None:
-                    found = all(k & mask == value for k, (value, mask) in zip(key, transition.matches, strict=False))
+                    found = all(
+                        k & mask == value
+                        for k, (value, mask) in zip(key, transition.matches, strict=False)
+                    )
                 else:
                     members = p.switch.value_sets[transition.value_set]
                     masks = tuple(mask for _, mask in transition.matches)
@@ -121,7 +132,10 @@ class PlainParser:
             only = self.slots.headers[op.target.name]
             return lambda p: _take(p, only, length)
         elements, index = self.slots.elements(op.target.name), self.slots.next_index[op.target.name]
-        headers = [element[op.member if isinstance(op.target, ir.UnionStackRef) else 0] for element in elements]
+        headers = [
+            element[op.member if isinstance(op.target, ir.UnionStackRef) else 0]
+            for element in elements
+        ]
 
         def extract(p: PacketState) -> None:
             if p.values[index] >= len(headers):
@@ -157,6 +171,8 @@ def _take(p: PacketState, held: HeaderSlots, length: Get | None) -> None:
         else:
             values[at] = (number >> left & (1 << 8 * extra) - 1).to_bytes(extra, "big")
     if p.tell is not None:
-        fields = tuple((slot.field.name, values[slot.at], slot.width(values[slot.at])) for slot in held.fields)
+        fields = tuple(
+            (slot.field.name, values[slot.at], slot.width(values[slot.at])) for slot in held.fields
+        )
         p.tell(events.Extracted(held.header.name, fields))
     held.end_others(p)

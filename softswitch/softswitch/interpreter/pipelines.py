@@ -1,7 +1,7 @@
 """Both halves of a switch: what happens before, between and behind the program's own parts.
 
-The steps at the end of ingress and of egress have simple_switch's order. Ingress: clone, digest, resubmit, multicast,
-drop, unicast. Egress: clone, drop, deparse, recirculate, send.
+The steps at the end of ingress and of egress have simple_switch's order. Ingress: clone, digest,
+resubmit, multicast, drop, unicast. Egress: clone, drop, deparse, recirculate, send.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ Kept = Sequence[tuple[int, Any]]
 
 
 class Interpreter:
-    """A program, ready to run. Raises :class:`~softswitch.errors.ProgramError` for what is not supported."""
+    """A program, ready to run.
+
+    Raises :class:`~softswitch.errors.ProgramError` for what is not supported.
+    """
 
     def __init__(self, program: ir.ProgramIR) -> None:
         self.program = program
@@ -48,35 +51,53 @@ class Interpreter:
         self._deparser = PlainStatements(self.slots, "deparser").body(program.deparser.body)
         self._emitted = [self.slots.headers[name] for name in program.deparser.order]
         self._serialised = [gather(header_pieces(held)) for held in self._emitted]
-        self._verified = [self._checksum(checksum) for checksum in program.checksums if checksum.verify]
+        self._verified = [
+            self._checksum(checksum) for checksum in program.checksums if checksum.verify
+        ]
         updated = [self._checksum(checksum) for checksum in program.checksums if checksum.update]
         self._updated = [(slot.put(), condition, value) for slot, condition, value in updated]
         self._digests = [(digest, self._learnt(digest)) for digest in program.digests.values()]
-        self._lists = {number: self._metadata(fields) for number, fields in program.field_lists.items()}
+        self._lists = {
+            number: self._metadata(fields) for number, fields in program.field_lists.items()
+        }
 
     def _checksum(self, checksum: ir.ChecksumSpec) -> tuple[FieldSlot, Get, Get]:
         """Return a checksum's target, and the functions for its condition and its value."""
         with placed(checksum.place):
             target = self.slots.number(checksum.target.header, checksum.target.field)
             condition = Expressions(self.slots).value(checksum.condition or ir.Const(1))
-        return target, condition, calculated(self.slots, self.program.calculations[checksum.calculation])
+        return (
+            target,
+            condition,
+            calculated(self.slots, self.program.calculations[checksum.calculation]),
+        )
 
     def _learnt(self, digest: ir.FieldList) -> list[tuple[Get, int]]:
         """Return the functions and masks of what a digest reports."""
         with placed(f"learn list '{digest.name}'"):
-            return [(Expressions(self.slots).value(item), self._mask(item)) for item in digest.items]
+            return [
+                (Expressions(self.slots).value(item), self._mask(item)) for item in digest.items
+            ]
 
     def _mask(self, item: ir.Expr) -> int:
-        return self.slots.field(item.header, item.field).mask if isinstance(item, ir.FieldRef) else -1
+        return (
+            self.slots.field(item.header, item.field).mask if isinstance(item, ir.FieldRef) else -1
+        )
 
     def _metadata(self, fields: ir.FieldList) -> list[int]:
         """Return the places of the metadata in a list of fields that are preserved."""
-        slots = [self.slots.field(item.header, item.field) for item in fields.items if isinstance(item, ir.FieldRef)]
+        slots = [
+            self.slots.field(item.header, item.field)
+            for item in fields.items
+            if isinstance(item, ir.FieldRef)
+        ]
         return [slot.at for slot in slots if self.program.headers[slot.header].metadata]
 
-    # ---------------------------------------------------------------------------------------------------------- ingress
+    # -- ingress -----------------------------------------------------------------------------------
 
-    def ingress(self, switch: Any, tell: Tracer | None, port: int, data: bytes, now_ns: int) -> list[Queued]:
+    def ingress(
+        self, switch: Any, tell: Tracer | None, port: int, data: bytes, now_ns: int
+    ) -> list[Queued]:
         """Parse a packet, run ingress, and return what is to be queued."""
         return self._enter(switch, tell, port, data, now_ns, 0, ())
 
@@ -84,7 +105,9 @@ class Interpreter:
         self, switch: Any, tell: Tracer | None, port: int, data: bytes, now_ns: int,
         kind: int, kept: Kept,
     ) -> list[Queued]:  # fmt: skip
-        """Run ingress for a new packet (``kind`` 0), or for one that comes back with the values that were kept."""
+        """Run ingress for a new packet (``kind`` 0), or for one that comes back with the values
+        that were kept.
+        """
         out: list[Queued] = []
         for _ in range(RESUBMIT_LIMIT + 1):
             p = PacketState(switch, tell, data, now_ns, self.slots.blank[:])
@@ -143,7 +166,9 @@ class Interpreter:
     def _distribute(self, p: PacketState) -> list[Queued]:
         """Return what becomes of a packet at the end of ingress."""
         switch, slots = p.switch, self.slots
-        queue, group, port = (slots.get(p, name) for name in ("priority", "mcast_grp", "egress_spec"))
+        queue, group, port = (
+            slots.get(p, name) for name in ("priority", "mcast_grp", "egress_spec")
+        )
         if queue > 7:
             p.drop("priority out of range")
         if group:
@@ -164,8 +189,8 @@ class Interpreter:
         return [Queued(port, queue, length, p)]
 
     def _ingress_clones(self, original: PacketState, port: int) -> list[Queued]:
-        """Return the copies made at the end of ingress: the received packet, parsed again; only listed metadata is
-        kept."""
+        """Return the copies made at the end of ingress: the received packet, parsed again; only
+        listed metadata is kept."""
         session = original.switch.clone_sessions.get(original.clone & 0x7FFF)
         if session is None:
             original.discard("clone session not configured")
@@ -178,9 +203,17 @@ class Interpreter:
         except PacketDropped:
             return []
         p.tell = original.tell
-        return self._clones(p, self._preserved(original, original.clone_list), session, INGRESS_CLONE, original.clone)
+        return self._clones(
+            p,
+            self._preserved(original, original.clone_list),
+            session,
+            INGRESS_CLONE,
+            original.clone,
+        )
 
-    def _clones(self, p: PacketState, kept: Kept, session: CloneSession, kind: int, number: int) -> list[Queued]:
+    def _clones(
+        self, p: PacketState, kept: Kept, session: CloneSession, kind: int, number: int
+    ) -> list[Queued]:
         """Return the copies of a clone session, whose metadata is zero but for what is kept."""
         p.values[: self.slots.metadata_end] = self.slots.blank[: self.slots.metadata_end]
         _restore(p, kept)
@@ -191,7 +224,9 @@ class Interpreter:
             p.tell(events.Cloned(number & 0x7FFF, tuple((copy.port, copy.queue) for copy in made)))
         return made
 
-    def _replicas(self, p: PacketState, replicas: Sequence[tuple[int, int]], queue: int, length: int) -> list[Queued]:
+    def _replicas(
+        self, p: PacketState, replicas: Sequence[tuple[int, int]], queue: int, length: int
+    ) -> list[Queued]:
         made = []
         for port, replication in replicas:
             replica = p.copied()
@@ -207,7 +242,7 @@ class Interpreter:
     def _preserved(self, p: PacketState, number: int) -> Kept:
         return [(at, p.values[at]) for at in self._lists.get(number, ())]
 
-    # ----------------------------------------------------------------------------------------------------------- egress
+    # -- egress ------------------------------------------------------------------------------------
 
     def egress(
         self, switch: Any, tell: Tracer | None,
@@ -217,7 +252,11 @@ class Interpreter:
         p: PacketState = queued.context
         p.now_ns = now_ns
         if tell is not None:
-            tell(events.Departing(queued.port, queued.queue, now_ns - enqueued_ns, enq_depth, deq_depth))
+            tell(
+                events.Departing(
+                    queued.port, queued.queue, now_ns - enqueued_ns, enq_depth, deq_depth
+                )
+            )
         for name, value in (
             ("egress_port", queued.port),
             ("egress_global_timestamp", now_ns // 1000),
@@ -260,7 +299,9 @@ class Interpreter:
         if session is None:
             p.discard("clone session not configured")
             return []
-        return self._clones(p.copied(), self._preserved(p, p.clone_list), session, EGRESS_CLONE, p.clone)
+        return self._clones(
+            p.copied(), self._preserved(p, p.clone_list), session, EGRESS_CLONE, p.clone
+        )
 
     def _deparse(self, p: PacketState) -> bytes:
         """Return the packet's bytes."""
@@ -268,7 +309,11 @@ class Interpreter:
             if condition(p):
                 put(p, value(p))
         self._deparser(p)
-        parts = [part(p) for held, part in zip(self._emitted, self._serialised, strict=True) if p.values[held.start]]
+        parts = [
+            part(p)
+            for held, part in zip(self._emitted, self._serialised, strict=True)
+            if p.values[held.start]
+        ]
         return b"".join([*parts, p.data[p.offset :]])
 
 

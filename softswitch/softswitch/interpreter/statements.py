@@ -20,7 +20,8 @@ class PipelineLeft(Exception):  # noqa: N818
 
 
 class PlainStatements:
-    """The reader of statements. ``kind`` says where they are: in the parser, in ingress, in egress or in the deparser.
+    """The reader of statements. ``kind`` says where they are: in the parser, in ingress, in egress
+    or in the deparser.
 
     The method for each primitive is named after it and takes its arguments.
     """
@@ -33,9 +34,15 @@ class PlainStatements:
         self.value, self.target = self.expressions.value, self.expressions.target
 
     def body(self, body: tuple[ir.Primitive, ...]) -> Done:
-        """Return the function for the statements of an action. Raises :class:`~softswitch.errors.ProgramError`."""
+        """Return the function for the statements of an action.
+
+        Raises :class:`~softswitch.errors.ProgramError`.
+        """
         jumps = check_jumps(body)
-        steps = [self._jump(x, jumps[at]) if at in jumps else self.primitive(x) for at, x in enumerate(body)]
+        steps = [
+            self._jump(x, jumps[at]) if at in jumps else self.primitive(x)
+            for at, x in enumerate(body)
+        ]
         told = [_statement(primitive) for primitive in body]
 
         def run(p: PacketState) -> None:
@@ -69,7 +76,10 @@ class PlainStatements:
         return lambda p: None if condition(p) else to
 
     def primitive(self, primitive: ir.Primitive) -> Done:
-        """Return the function for one statement. Raises :class:`~softswitch.errors.ProgramError`."""
+        """Return the function for one statement.
+
+        Raises :class:`~softswitch.errors.ProgramError`.
+        """
         check_primitive(primitive, self.kind)
         op, args = primitive.op, primitive.args
         with placed(primitive.place):
@@ -78,7 +88,7 @@ class PlainStatements:
             done: Done = getattr(self, f"_{op}")(*args)
         return done
 
-    # ------------------------------------------------------------------------------------------------------- assignment
+    # -- assignment --------------------------------------------------------------------------------
 
     def _assign(self, target: ir.Expr, expr: ir.Expr) -> Done:
         put = self.target(target)
@@ -107,7 +117,10 @@ class PlainStatements:
 
     def _assign_header(self, target: ir.Expr, source: ir.Expr) -> Done:
         to, of = (self.expressions.header(expr, metadata=True) for expr in (target, source))
-        targets, sources = self.expressions.alternatives(target), self.expressions.alternatives(source)
+        targets, sources = (
+            self.expressions.alternatives(target),
+            self.expressions.alternatives(source),
+        )
         if any(held.header.metadata for held in (*targets, *sources)):
             return self._copy_fields(to, of, targets, sources)
 
@@ -127,8 +140,12 @@ class PlainStatements:
     ) -> Done:
         """Copy fields where one of the two is metadata, which is always valid."""
         for held in (*targets, *sources):
-            if [slot.field.width for slot in held.fields] != [slot.field.width for slot in sources[0].fields]:
-                raise Unfit(f"'{held.header.name}' and '{sources[0].header.name}' have different fields")
+            if [slot.field.width for slot in held.fields] != [
+                slot.field.width for slot in sources[0].fields
+            ]:
+                raise Unfit(
+                    f"'{held.header.name}' and '{sources[0].header.name}' have different fields"
+                )
         puts = {held.header.name: [slot.put() for slot in held.fields] for held in targets}
 
         def copy(p: PacketState) -> None:
@@ -151,7 +168,7 @@ class PlainStatements:
 
         return copy
 
-    # ----------------------------------------------------------------------------------------------- headers and stacks
+    # -- headers and stacks ------------------------------------------------------------------------
 
     def _add_header(self, target: ir.Expr, counted: bool = True) -> Done:
         header = self.expressions.header(target)
@@ -181,7 +198,10 @@ class PlainStatements:
         return remove
 
     def _assign_header_stack(self, target: ir.Expr, source: ir.Expr) -> Done:
-        copy, (to, of) = self._assign_union(target, source), (self._index(target), self._index(source))
+        copy, (to, of) = (
+            self._assign_union(target, source),
+            (self._index(target), self._index(source)),
+        )
 
         def copy_all(p: PacketState) -> None:
             p.values[to] = p.values[of]
@@ -217,17 +237,21 @@ class PlainStatements:
     def _pop(self, stack: ir.Expr, count: ir.Expr) -> Done:
         return self._push(stack, count, -1)
 
-    # --------------------------------------------------------------------------------------- what becomes of the packet
+    # -- what becomes of the packet ----------------------------------------------------------------
 
     def _drop(self) -> Done:
-        return self._mark(self.program.intrinsics["egress_spec"], self.program.intrinsics.get("mcast_grp"))
+        return self._mark(
+            self.program.intrinsics["egress_spec"], self.program.intrinsics.get("mcast_grp")
+        )
 
     def _mark_to_drop(self, header: ir.Expr) -> Done:
         """Mark the packet to be dropped. The argument may be p4c's copy of standard_metadata."""
         known = self.program.headers[header.name] if isinstance(header, ir.HeaderRef) else None
         if known is None or not known.metadata or known.type.field("egress_spec") is None:
             raise Unfit("standard_metadata is expected")
-        group = None if known.type.field("mcast_grp") is None else ir.FieldRef(known.name, "mcast_grp")
+        group = (
+            None if known.type.field("mcast_grp") is None else ir.FieldRef(known.name, "mcast_grp")
+        )
         return self._mark(ir.FieldRef(known.name, "egress_spec"), group)
 
     def _mark(self, spec: ir.FieldRef, group: ir.FieldRef | None) -> Done:
@@ -296,7 +320,7 @@ class PlainStatements:
     def _no_op(self) -> Done:
         return lambda p: None
 
-    # ------------------------------------------------------------------------------------------------------------ state
+    # -- state -------------------------------------------------------------------------------------
 
     @staticmethod
     def _object(expr: ir.Expr, kind: str) -> str:
@@ -320,7 +344,11 @@ class PlainStatements:
         return count
 
     def _register_read(self, target: ir.Expr, array: ir.Expr, index: ir.Expr) -> Done:
-        put, name, chosen = self.target(target), self._object(array, "register_array"), self.value(index)
+        put, name, chosen = (
+            self.target(target),
+            self._object(array, "register_array"),
+            self.value(index),
+        )
 
         def read(p: PacketState) -> None:
             register, at = p.switch.registers[name], chosen(p)
@@ -332,7 +360,11 @@ class PlainStatements:
         return read
 
     def _register_write(self, array: ir.Expr, index: ir.Expr, expr: ir.Expr) -> Done:
-        name, chosen, value = self._object(array, "register_array"), self.value(index), self.value(expr)
+        name, chosen, value = (
+            self._object(array, "register_array"),
+            self.value(index),
+            self.value(expr),
+        )
         mask = (1 << self.program.registers[name].width) - 1
 
         def write(p: PacketState) -> None:
@@ -346,7 +378,11 @@ class PlainStatements:
         return write
 
     def _execute_meter(self, array: ir.Expr, index: ir.Expr, target: ir.Expr) -> Done:
-        name, chosen, put = self._object(array, "meter_array"), self.value(index), self.target(target)
+        name, chosen, put = (
+            self._object(array, "meter_array"),
+            self.value(index),
+            self.target(target),
+        )
         if self.program.meters[name].table is not None:
             raise Unfit(f"meter '{name}' is direct")
 
@@ -357,14 +393,16 @@ class PlainStatements:
 
         return execute
 
-    # ------------------------------------------------------------------------------------- hashes, chance and messages
+    # -- hashes, chance and messages ---------------------------------------------------------------
 
     def _modify_field_with_hash_based_offset(
         self, target: ir.Expr, base: ir.Expr, calculation: ir.Expr, size: ir.Expr
     ) -> Done:
         """Base, size and sum are taken modulo 2**64, as simple_switch does."""
         put, first, limit = self.target(target), self.value(base), self.value(size)
-        value = calculated(self.slots, self.program.calculations[self._object(calculation, "calculation")])
+        value = calculated(
+            self.slots, self.program.calculations[self._object(calculation, "calculation")]
+        )
         return lambda p: put(p, (first(p) & _WORD) + value(p) % (limit(p) & _WORD or 1) & _WORD)
 
     def _modify_field_rng_uniform(self, target: ir.Expr, least: ir.Expr, most: ir.Expr) -> Done:

@@ -44,14 +44,18 @@ def read_headers(scope: Scope) -> None:
             raise reader.fail("is defined twice")
         header = ir.Header(name, types[type_name], reader.flag("metadata"))
         if not header.metadata and header.type.width % 8:
-            raise reader.fail(f"a header must be a whole number of bytes, this one has {header.type.width} bits")
+            raise reader.fail(
+                f"a header must be a whole number of bytes, this one has {header.type.width} bits"
+            )
         scope.headers[name] = header
         by_id[reader.get("id").integer()] = name
     union_by_id: dict[int, str] = {}
     union_types: dict[str, tuple[str, ...]] = {}
     for item in scope.root.members("header_union_types"):
         name, reader = item.named("header union type")
-        union_types[name] = tuple(member.pair()[0].text() for member in reader.get("headers").elements())
+        union_types[name] = tuple(
+            member.pair()[0].text() for member in reader.get("headers").elements()
+        )
     for item in scope.root.members("header_unions"):
         name, reader = item.named("header union")
         type_name = reader.get("union_type").text()
@@ -60,7 +64,9 @@ def read_headers(scope: Scope) -> None:
         headers = _by_id(reader.get("header_ids"), by_id)
         _refuse_metadata(scope, headers, reader)
         if len(headers) != len(union_types[type_name]):
-            raise reader.fail(f"must have {len(union_types[type_name])} headers, has {len(headers)}")
+            raise reader.fail(
+                f"must have {len(union_types[type_name])} headers, has {len(headers)}"
+            )
         scope.unions[name] = ir.Union(name, headers)
         union_by_id[reader.get("id").integer()] = name
     for item in scope.root.members("header_stacks"):
@@ -121,7 +127,9 @@ def _header_type(name: str, reader: Reader) -> ir.HeaderType:
 
 
 def read_intrinsics(scope: Scope) -> dict[str, ir.FieldRef]:
-    """Return the fields that the switch itself reads and writes, under the names of the program's aliases."""
+    """Return the fields that the switch itself reads and writes, under the names of the program's
+    aliases.
+    """
     aliases: dict[str, ir.FieldRef] = {}
     for item in scope.root.members("field_aliases"):
         alias, target = item.pair()
@@ -141,5 +149,7 @@ def read_intrinsics(scope: Scope) -> dict[str, ir.FieldRef]:
             raise scope.root.fail(f"standard_metadata has no field '{name}': not a v1model program")
     for ref in found.values():
         if not scope.headers[ref.header].metadata:
-            raise scope.root.fail(f"'{ref.header}.{ref.field}' is aliased to metadata but is a packet header")
+            raise scope.root.fail(
+                f"'{ref.header}.{ref.field}' is aliased to metadata but is a packet header"
+            )
     return found

@@ -10,7 +10,9 @@ from .scope import Scope
 
 
 class ParserReader:
-    """A reader of the parser and the deparser of a program whose headers and value sets are known."""
+    """A reader of the parser and the deparser of a program whose headers and value sets are
+    known.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -22,7 +24,9 @@ class ParserReader:
             state_name = item.get("name").text()
             if state_name in states:
                 raise item.fail(f"state '{state_name}' is defined twice")
-            states[state_name] = self._state(state_name, item.at(f"parser '{name}' state '{state_name}'"))
+            states[state_name] = self._state(
+                state_name, item.at(f"parser '{name}' state '{state_name}'")
+            )
         for state in states.values():
             for transition in state.transitions:
                 if transition.next_state is not None and transition.next_state not in states:
@@ -33,7 +37,8 @@ class ParserReader:
 
     def _state(self, name: str, reader: Reader) -> ir.ParserState:
         ops = tuple(
-            self._parser_op(item.at(f"{reader.place} op {i}")) for i, item in enumerate(reader.members("parser_ops"))
+            self._parser_op(item.at(f"{reader.place} op {i}"))
+            for i, item in enumerate(reader.members("parser_ops"))
         )
         key: list[ir.KeyPart] = []
         for item in reader.members("transition_key"):
@@ -66,7 +71,11 @@ class ParserReader:
                 return ir.Assign(target, self.scope.expr(params[1].at(place)), place)
             case "verify":
                 expect(2)
-                return ir.Verify(self.scope.expr(params[0].at(place)), self.scope.expr(params[1].at(place)), place)
+                return ir.Verify(
+                    self.scope.expr(params[0].at(place)),
+                    self.scope.expr(params[1].at(place)),
+                    place,
+                )
             case "advance":
                 expect(1)
                 return ir.Advance(self.scope.expr(params[0].at(place)), place)
@@ -93,9 +102,13 @@ class ParserReader:
                 sample = self.scope.stacks[target.name].headers[0]
             case "union_stack":
                 first, second = value.pair()
-                target = ir.UnionStackRef(self.scope.known(first, self.scope.union_stacks, "header union stack"))
+                target = ir.UnionStackRef(
+                    self.scope.known(first, self.scope.union_stacks, "header union stack")
+                )
                 member = self.scope.member(target.name, second)
-                sample = self.scope.unions[self.scope.union_stacks[target.name].unions[0]].headers[member]
+                sample = self.scope.unions[self.scope.union_stacks[target.name].unions[0]].headers[
+                    member
+                ]
             case _:
                 raise reader.fail(f"cannot extract to '{kind}'")
         header = self.scope.headers[sample]
@@ -124,10 +137,15 @@ class ParserReader:
         if not key:
             raise reader.fail("a value is compared but the state has no key")
         values = _unpadded(reader.get("value").hexadecimal(), key, reader)
-        return ir.Transition(tuple((v & m, m) for v, m in zip(values, masks, strict=True)), None, next_state)
+        return ir.Transition(
+            tuple((v & m, m) for v, m in zip(values, masks, strict=True)), None, next_state
+        )
 
     def deparser(self, name: str, reader: Reader) -> ir.Deparser:
-        order = tuple(self.scope.known(item, self.scope.headers, "header") for item in reader.get("order").elements())
+        order = tuple(
+            self.scope.known(item, self.scope.headers, "header")
+            for item in reader.get("order").elements()
+        )
         for header in order:
             if self.scope.headers[header].metadata:
                 raise reader.fail(f"'{header}' is metadata, a header is expected")

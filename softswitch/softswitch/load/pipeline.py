@@ -15,12 +15,19 @@ class PipelineReader:
     """A reader of the pipelines of a program whose actions and arrays are known."""
 
     def __init__(
-        self, scope: Scope, counters: Mapping[str, ir.CounterArray], meters: Mapping[str, ir.MeterArray]
+        self,
+        scope: Scope,
+        counters: Mapping[str, ir.CounterArray],
+        meters: Mapping[str, ir.MeterArray],
     ) -> None:
         self.scope = scope
         self.profiles: dict[str, ir.ActionProfileSpec] = {}
-        self._counters = {array.table: array.name for array in counters.values() if array.table is not None}
-        self._meters = {array.table: array.name for array in meters.values() if array.table is not None}
+        self._counters = {
+            array.table: array.name for array in counters.values() if array.table is not None
+        }
+        self._meters = {
+            array.table: array.name for array in meters.values() if array.table is not None
+        }
 
     def pipelines(self) -> dict[str, ir.PipelineSpec]:
         """Return ``ingress`` and ``egress``. The action profiles are found on the way."""
@@ -33,13 +40,17 @@ class PipelineReader:
         for needed in ("ingress", "egress"):
             if needed not in found:
                 raise root.fail(f"has no pipeline '{needed}'")
-        tables = [n.name for p in found.values() for n in p.nodes.values() if isinstance(n, ir.TableSpec)]
+        tables = [
+            n.name for p in found.values() for n in p.nodes.values() if isinstance(n, ir.TableSpec)
+        ]
         if len(set(tables)) != len(tables):
             raise root.fail("two pipelines have a table of the same name")
         for kind, bound in (("counter array", self._counters), ("meter array", self._meters)):
             for table, array in bound.items():
                 if table not in tables:
-                    raise ProgramError(f"{kind} '{array}': 'binding'", f"there is no table '{table}'")
+                    raise ProgramError(
+                        f"{kind} '{array}': 'binding'", f"there is no table '{table}'"
+                    )
         return found
 
     def _pipeline(self, name: str, reader: Reader) -> ir.PipelineSpec:
@@ -75,7 +86,9 @@ class PipelineReader:
             action = self.scope.action_id(node.get("action_id"))
             if action.params:
                 raise node.fail(f"action '{action.name}' has parameters")
-            yield ir.DirectCall(name, action.id, node.optional_text("next_node"), node.place, node.origin())
+            yield ir.DirectCall(
+                name, action.id, node.optional_text("next_node"), node.place, node.origin()
+            )
 
     def _call(self, reader: Reader, allowed: tuple[int, ...]) -> ir.ActionCall:
         action = self.scope.action_id(reader.get("action_id"))
@@ -83,9 +96,12 @@ class PipelineReader:
             raise reader.fail(f"action '{action.name}' is not one of the table's")
         args = tuple(item.hexadecimal() for item in reader.members("action_data"))
         if len(args) != len(action.params):
-            raise reader.fail(f"action '{action.name}' takes {len(action.params)} arguments, has {len(args)}")
+            raise reader.fail(
+                f"action '{action.name}' takes {len(action.params)} arguments, has {len(args)}"
+            )
         return ir.ActionCall(
-            action.id, tuple(a & ((1 << p.width) - 1) for a, p in zip(args, action.params, strict=True))
+            action.id,
+            tuple(a & ((1 << p.width) - 1) for a, p in zip(args, action.params, strict=True)),
         )
 
     def _table(self, item: Reader) -> ir.TableSpec:
@@ -93,7 +109,10 @@ class PipelineReader:
         match = reader.get("match_type").text()
         if match not in ("exact", "lpm", "ternary", "range"):
             raise reader.fail(f"match type '{match}' is not supported")
-        keys = tuple(self._key(k.at(f"{reader.place} key {i}")) for i, k in enumerate(reader.get("key").elements()))
+        keys = tuple(
+            self._key(k.at(f"{reader.place} key {i}"))
+            for i, k in enumerate(reader.get("key").elements())
+        )
         _check_match(reader, match, keys)
         actions = tuple(self.scope.action_id(a).id for a in reader.get("action_ids").elements())
         names = {self.scope.actions[a].name: a for a in actions}
@@ -104,7 +123,9 @@ class PipelineReader:
             raise reader.fail(f"implementation '{kind}' is not supported")
         profile = None
         if kind != "simple":
-            profile = self.scope.known(reader.get("action_profile"), self.profiles, "action profile")
+            profile = self.scope.known(
+                reader.get("action_profile"), self.profiles, "action profile"
+            )
             if (self.profiles[profile].selector is None) != (kind == "indirect"):
                 raise reader.fail(f"type '{kind}' does not fit action profile '{profile}'")
         default = reader.find("default_entry")
@@ -166,7 +187,11 @@ class PipelineReader:
         elif match in ("exact", "lpm", "ternary", "range", "optional"):
             # A field of a stack element that the packet selects is an expression.
             selected = isinstance(target.value, dict)
-            value = self.scope.operation(target, None) if selected else self.scope.field_or_valid(target)
+            value = (
+                self.scope.operation(target, None)
+                if selected
+                else self.scope.field_or_valid(target)
+            )
             match = "ternary" if match == "optional" else match
         else:
             raise reader.fail(f"match type '{match}' is not supported")
@@ -193,7 +218,9 @@ class PipelineReader:
             read.append((elements, rank, self._call(reader.get("action_entry"), actions)))
         worst = max((rank for _, rank, _ in read), default=0)
         # In BMv2 the lowest priority number wins, in P4Runtime the highest.
-        return tuple(ir.ConstEntry(elements, worst - rank + 1, call) for elements, rank, call in read)
+        return tuple(
+            ir.ConstEntry(elements, worst - rank + 1, call) for elements, rank, call in read
+        )
 
     def _profile(self, item: Reader) -> ir.ActionProfileSpec:
         name, reader = item.named("action profile")
@@ -253,7 +280,10 @@ def _check_match(reader: Reader, match: str, keys: tuple[ir.Key, ...]) -> None:
         "range": {"exact", "lpm", "ternary", "range"},
     }[match]
     if not set(kinds) <= allowed:
-        raise reader.fail(f"a table of match type '{match}' cannot have the key kinds {sorted(set(kinds) - allowed)}")
+        raise reader.fail(
+            f"a table of match type '{match}' cannot have the key kinds"
+            f" {sorted(set(kinds) - allowed)}"
+        )
 
 
 def _edges(nodes: Mapping[str, ir.Node]) -> Iterator[tuple[str, str | None]]:
@@ -278,6 +308,8 @@ def _refuse_cycles(pipeline: str, nodes: Mapping[str, ir.Node], initial: str | N
         stack.append((name, True))
         for target in ir.successors(nodes[name]):
             if target in path:
-                raise ProgramError(f"pipeline '{pipeline}'", f"the control flow returns to '{target}'")
+                raise ProgramError(
+                    f"pipeline '{pipeline}'", f"the control flow returns to '{target}'"
+                )
             if target is not None:
                 stack.append((target, False))

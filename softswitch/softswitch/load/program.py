@@ -1,8 +1,9 @@
-"""The translation of BMv2 JSON (format 2.x, as p4c's ``bmv2`` back end emits it) to :mod:`softswitch.ir`.
+"""The translation of BMv2 JSON (format 2.x, as p4c's ``bmv2`` back end emits it) to
+:mod:`softswitch.ir`.
 
 behavioral-model's ``docs/JSON_format.md`` documents the format. The loader raises
-:class:`~softswitch.errors.ProgramError`, which names the place, for a reference to something that does not exist, a
-value of the wrong type or out of range, or a construct outside v1model.
+:class:`~softswitch.errors.ProgramError`, which names the place, for a reference to something that
+does not exist, a value of the wrong type or out of range, or a construct outside v1model.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ FORMAT_MAJOR = 2
 
 
 def load_ir(source: Mapping[str, Any] | bytes | str, name: str) -> ir.ProgramIR:
-    """Parse and check a program; ``source`` is BMv2 JSON as text or already decoded, ``name`` is used in messages.
+    """Parse and check a program; ``source`` is BMv2 JSON as text or already decoded, ``name`` is
+    used in messages.
 
     Raises :class:`ProgramError`.
     """
@@ -60,16 +62,24 @@ def _program(root: Reader) -> ir.ProgramIR:
         _, instance = item.named("extern instance")
         kind = instance.optional_text("type") or "?"
         raise instance.fail(
-            f"externs of type '{kind}' are not part of v1model; simple_switch needs an extra module for them"
+            f"externs of type '{kind}' are not part of v1model; simple_switch needs an extra module"
+            " for them"
         )
     scope = Scope(root)
     read_headers(scope)
-    errors = {name.text(): code.integer() for name, code in (item.pair() for item in root.members("errors"))}
+    errors = {
+        name.text(): code.integer()
+        for name, code in (item.pair() for item in root.members("errors"))
+    }
     counters = scope.named("counter_arrays", "counter array", read_counter)
     registers = scope.named("register_arrays", "register array", read_register)
-    meters = scope.named("meter_arrays", "meter array", lambda name, reader: read_meter(scope, name, reader))
+    meters = scope.named(
+        "meter_arrays", "meter array", lambda name, reader: read_meter(scope, name, reader)
+    )
     scope.objects = {"counter_array": counters, "register_array": registers, "meter_array": meters}
-    calculations = scope.named("calculations", "calculation", lambda name, r: read_calculation(scope, name, r))
+    calculations = scope.named(
+        "calculations", "calculation", lambda name, r: read_calculation(scope, name, r)
+    )
     scope.objects["calculation"] = calculations
     scope.value_sets = scope.named("parse_vsets", "value set", read_value_set)
     for item in root.members("actions"):

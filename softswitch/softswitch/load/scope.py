@@ -13,10 +13,31 @@ from .reader import Reader
 
 _T = TypeVar("_T")
 
-_UNARY = frozenset({"not", "~", "valid", "valid_union", "d2b", "b2d", "last_stack_index", "size_stack"})
+_UNARY = frozenset(
+    {"not", "~", "valid", "valid_union", "d2b", "b2d", "last_stack_index", "size_stack"}
+)
 _BINARY = frozenset(
     {
-        *("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "==", "!=", "<", "<=", ">", ">=", "and", "or"),
+        *(
+            "+",
+            "-",
+            "*",
+            "/",
+            "%",
+            "<<",
+            ">>",
+            "&",
+            "|",
+            "^",
+            "==",
+            "!=",
+            "<",
+            "<=",
+            ">",
+            ">=",
+            "and",
+            "or",
+        ),
         *("==h", "!=h", "==u", "!=u", "==b", "!=b", "two_comp_mod", "sat_cast", "usat_cast"),
         *("dereference_header_stack", "dereference_stack", "dereference_union_stack"),
         *("access_field", "access_union_header"),
@@ -25,7 +46,9 @@ _BINARY = frozenset(
 
 
 class Scope:
-    """The objects that a program's names stand for, as far as it has been read, and the reading of its expressions."""
+    """The objects that a program's names stand for, as far as it has been read, and the reading of
+    its expressions.
+    """
 
     def __init__(self, root: Reader) -> None:
         self.root = root
@@ -39,7 +62,9 @@ class Scope:
         self.union_members: dict[str, tuple[str, ...]] = {}
 
     def named(self, key: str, kind: str, read: Callable[[str, Reader], _T]) -> dict[str, _T]:
-        """Read the objects of the list ``key``, each with a name of its own; ``kind`` is their name in messages."""
+        """Read the objects of the list ``key``, each with a name of its own; ``kind`` is their name
+        in messages.
+        """
         found: dict[str, _T] = {}
         for item in self.root.members(key):
             name, reader = item.named(kind)
@@ -101,8 +126,8 @@ class Scope:
         return name
 
     def expr(self, reader: Reader, params: int | None = None) -> ir.Expr:
-        """Read a type-value object; ``params`` is the number of parameters of the enclosing action, None outside
-        one."""
+        """Read a type-value object; ``params`` is the number of parameters of the enclosing action,
+        None outside one."""
         kind = reader.get("type").text()
         value = reader.get("value").at(reader.place)
         match kind:
@@ -119,7 +144,9 @@ class Scope:
                     raise reader.fail("action data outside an action")
                 index = value.integer()
                 if index >= params:
-                    raise reader.fail(f"action has {params} parameters, index {index} is out of range")
+                    raise reader.fail(
+                        f"action has {params} parameters, index {index} is out of range"
+                    )
                 return ir.ParamRef(index)
             case "header":
                 return ir.HeaderRef(self.known(value, self.headers, "header"))
@@ -150,14 +177,18 @@ class Scope:
                 name = self.known(register, self.objects["register_array"], "register array")
                 return ir.RegisterRef(name, self.expr(index_expr, params))
             case "calculation" | "counter_array" | "meter_array" | "register_array":
-                return ir.ObjectRef(kind, self.known(value, self.objects[kind], kind.replace("_", " ")))
+                return ir.ObjectRef(
+                    kind, self.known(value, self.objects[kind], kind.replace("_", " "))
+                )
             case "string":
                 return ir.Text(value.text())
             case "parameters_vector":
                 # p4c writes an empty object if there are no values.
                 if value.value == {}:
                     return ir.Vector(())
-                return ir.Vector(tuple(self.expr(item.at(reader.place), params) for item in value.elements()))
+                return ir.Vector(
+                    tuple(self.expr(item.at(reader.place), params) for item in value.elements())
+                )
             case "expression":
                 return self.operation(value, params)
             case _:
@@ -228,28 +259,39 @@ class Scope:
         op = reader.get("op").text()
         place = f"{reader.place} '{op}'"
         args = tuple(
-            self.expr(arg.at(f"{place} argument {i}"), params) for i, arg in enumerate(reader.members("parameters"))
+            self.expr(arg.at(f"{place} argument {i}"), params)
+            for i, arg in enumerate(reader.members("parameters"))
         )
         if op.startswith("assign_") or op == "copy_header":
             self._check_alike(args, reader.at(place))
         return ir.Primitive(op, args, place, reader.origin())
 
     def _check_alike(self, exprs: tuple[ir.Expr, ...], reader: Reader) -> None:
-        """Refuse headers, unions or stacks that are assigned or compared to each other but have different fields."""
+        """Refuse headers, unions or stacks that are assigned or compared to each other but have
+        different fields.
+        """
         names = [group for expr in exprs for group in self._groups(expr)]
         if any(self.headers[name].metadata for group in names for name in group):
             return  # metadata is copied field by field
         if len({tuple(self.headers[name].type.fields for name in group) for group in names}) > 1:
-            raise reader.fail("headers are assigned or compared to each other but have different fields")
+            raise reader.fail(
+                "headers are assigned or compared to each other but have different fields"
+            )
 
     def _groups(self, expr: ir.Expr) -> list[tuple[str, ...]]:
         """Return all headers of each header, union or stack that an expression may denote."""
         if isinstance(expr, ir.StackRef):
             return [self.stacks[expr.name].headers]
         if isinstance(expr, ir.UnionStackRef):
-            return [tuple(h for u in self.union_stacks[expr.name].unions for h in self.unions[u].headers)]
+            return [
+                tuple(
+                    h for u in self.union_stacks[expr.name].unions for h in self.unions[u].headers
+                )
+            ]
         unions = ir.union_alternatives(self, expr)
-        return [self.unions[u].headers for u in unions] or [(name,) for name in header_alternatives(self, expr)]
+        return [self.unions[u].headers for u in unions] or [
+            (name,) for name in header_alternatives(self, expr)
+        ]
 
     def action_id(self, reader: Reader) -> ir.Action:
         number = reader.integer()
@@ -262,7 +304,9 @@ def algorithm(reader: Reader) -> str:
     """Read the name of a calculation."""
     name = reader.get("algo").text()
     if name not in ALGORITHMS:
-        raise reader.fail(f"algorithm '{name}' is not supported; supported are {', '.join(sorted(ALGORITHMS))}")
+        raise reader.fail(
+            f"algorithm '{name}' is not supported; supported are {', '.join(sorted(ALGORITHMS))}"
+        )
     return name
 
 

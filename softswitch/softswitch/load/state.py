@@ -33,7 +33,9 @@ def read_counter(name: str, reader: Reader) -> ir.CounterArray:
 
 def read_register(name: str, reader: Reader) -> ir.RegisterArray:
     return ir.RegisterArray(
-        name, reader.get("size").integer(1, ir.MAX_CELLS), reader.get("bitwidth").integer(1, ir.MAX_WIDTH)
+        name,
+        reader.get("size").integer(1, ir.MAX_CELLS),
+        reader.get("bitwidth").integer(1, ir.MAX_WIDTH),
     )
 
 
@@ -47,7 +49,11 @@ def read_meter(scope: Scope, name: str, reader: Reader) -> ir.MeterArray:
     if reader.flag("is_direct"):
         target = reader.find("result_target")
         return ir.MeterArray(
-            name, 0, unit, reader.get("binding").text(), None if target is None else scope.field(target)
+            name,
+            0,
+            unit,
+            reader.get("binding").text(),
+            None if target is None else scope.field(target),
         )
     return ir.MeterArray(name, reader.get("size").integer(1, ir.MAX_CELLS), unit, None, None)
 
@@ -63,7 +69,9 @@ def read_calculation(scope: Scope, name: str, reader: Reader) -> ir.Calculation:
         value = scope.expr(item)
         if isinstance(value, ir.Const):
             width = item.get("bitwidth").integer(1, ir.MAX_WIDTH)
-            inputs.append(ir.CalculationInput("const", ir.Const(value.value & ((1 << width) - 1)), width))
+            inputs.append(
+                ir.CalculationInput("const", ir.Const(value.value & ((1 << width) - 1)), width)
+            )
         elif isinstance(value, ir.HeaderRef):
             width = scope.headers[value.name].type.width
             inputs.append(ir.CalculationInput("header", value, width))
@@ -81,7 +89,9 @@ def read_checksum(scope: Scope, item: Reader) -> ir.ChecksumSpec:
     kind = reader.get("type").text()
     if kind != "generic":
         raise reader.fail(f"checksum of type '{kind}' is not supported")
-    calculation = scope.known(reader.get("calculation"), scope.objects["calculation"], "calculation")
+    calculation = scope.known(
+        reader.get("calculation"), scope.objects["calculation"], "calculation"
+    )
     return ir.ChecksumSpec(
         name,
         scope.field(reader.get("target")),

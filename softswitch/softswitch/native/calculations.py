@@ -17,7 +17,8 @@ _CRCS["crcCCITT"] = hashes.Crc(16, 0x1021, 0xFFFF, 0, False)
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """``width`` bits: of an expression, or the whole bytes at ``base``, or ``length`` bytes of the packet at ``base``.
+    """``width`` bits: of an expression, or the whole bytes at ``base``, or ``length`` bytes of the
+    packet at ``base``.
 
     ``valid`` is the condition for them to be there, None if they always are.
     """
@@ -39,7 +40,9 @@ class Calculations:
         self.counters: list[str] = []
         """The calculations that count their calls."""
 
-    def value(self, calculation: ir.Calculation, out: CText, known_valid: frozenset[str] = frozenset()) -> str:
+    def value(
+        self, calculation: ir.Calculation, out: CText, known_valid: frozenset[str] = frozenset()
+    ) -> str:
         """Return the word that a calculation yields over the packet's present state."""
         pieces: list[_Piece] = []
         payload = False
@@ -50,13 +53,17 @@ class Calculations:
                 assert isinstance(item.value, ir.HeaderRef)
                 name = item.value.name
                 fields = self.program.headers[name].type.fields
-                pieces += [self._field(ir.FieldRef(name, field.name), known_valid) for field in fields]
+                pieces += [
+                    self._field(ir.FieldRef(name, field.name), known_valid) for field in fields
+                ]
             elif isinstance(item.value, ir.FieldRef):
                 pieces.append(self._field(item.value, known_valid))
             else:
                 assert item.value is not None
                 pieces.append(_Piece(item.width, None, item.value))
-        return self._hashed(calculation.algorithm, calculation.name, pieces, payload, calculation.place, out)
+        return self._hashed(
+            calculation.algorithm, calculation.name, pieces, payload, calculation.place, out
+        )
 
     def selected(self, name: str, selector: ir.Selector, place: str, out: CText) -> str:
         """Return the word that selects a member of a group."""
@@ -99,7 +106,9 @@ class Calculations:
                         end = last
             if end > i and place is not None and place.bit is not None:
                 width = sum(piece.width for piece in pieces[i:end])
-                joined.append(_Piece(width, pieces[i].valid, None, f"{place.code} + {place.bit // 8}"))
+                joined.append(
+                    _Piece(width, pieces[i].valid, None, f"{place.code} + {place.bit // 8}")
+                )
                 i = end
             else:
                 joined.append(pieces[i])
@@ -111,9 +120,13 @@ class Calculations:
             return None
         return self.layout.fields.get((piece.expr.header, piece.expr.field))
 
-    def _hashed(self, algorithm: str, name: str, pieces: list[_Piece], payload: bool, place: str, out: CText) -> str:
+    def _hashed(
+        self, algorithm: str, name: str, pieces: list[_Piece], payload: bool, place: str, out: CText
+    ) -> str:
         if algorithm == "round_robin_consistent":
-            raise ProgramError(place, f"algorithm '{algorithm}' is not one that the native engine has")
+            raise ProgramError(
+                place, f"algorithm '{algorithm}' is not one that the native engine has"
+            )
         if algorithm == "round_robin":
             if name not in self.counters:
                 self.counters.append(name)
@@ -128,10 +141,16 @@ class Calculations:
 
     @staticmethod
     def _even(piece: _Piece) -> bool:
-        return piece.length is None and piece.width % 16 == 0 and (piece.base is not None or piece.width <= 64)
+        return (
+            piece.length is None
+            and piece.width % 16 == 0
+            and (piece.base is not None or piece.width <= 64)
+        )
 
     def _summed(self, pieces: list[_Piece], payload: bool, out: CText) -> str:
-        """Return an Internet checksum over pieces of whole 16-bit words, which need not be put together."""
+        """Return an Internet checksum over pieces of whole 16-bit words, which need not be put
+        together.
+        """
         name = out.temporary()
         out(f"uint64_t {name} = 0;")
         for piece in pieces:
@@ -147,7 +166,9 @@ class Calculations:
             out(f"{name} = sum_words({name}, p->data + c->off, c->size - c->off);")
         return f"sum_finish({name})"
 
-    def _gathered(self, pieces: list[_Piece], payload: bool, place: str, out: CText) -> tuple[str, str]:
+    def _gathered(
+        self, pieces: list[_Piece], payload: bool, place: str, out: CText
+    ) -> tuple[str, str]:
         """Put pieces one behind the other; return the buffer and its length in bytes."""
         fixed = sum(piece.width for piece in pieces) // 8 + 16
         more = [piece.length for piece in pieces if piece.length is not None]
@@ -187,7 +208,9 @@ class Calculations:
                 first = literal(hashes.reverse(crc.initial, crc.width))
                 return f"crc_reflected({table}, {first}, {literal(crc.final)}, {buffer}, {size})"
             first = literal(crc.initial)
-            return f"crc_plain({table}, {crc.width}, {first}, {literal(crc.final)}, {buffer}, {size})"
+            return (
+                f"crc_plain({table}, {crc.width}, {first}, {literal(crc.final)}, {buffer}, {size})"
+            )
         if algorithm in ("csum16", "cksum16"):
             return f"sum_finish(sum_words(0, {buffer}, {size}))"
         if algorithm in ("xor16", "xor32"):

@@ -27,8 +27,8 @@ _known: WeakKeyDictionary[Program, NativeProgram | NativeError] = WeakKeyDiction
 
 @dataclass(slots=True)
 class Choice:
-    """An engine as it is asked for. ``said`` is the line about the engine of the last program, which ``tell`` passes to
-    ``on_said`` if it is new."""
+    """An engine as it is asked for. ``said`` is the line about the engine of the last program,
+    which ``tell`` passes to ``on_said`` if it is new."""
 
     wanted: str = "auto"
     given: Sequence[Compiler] | None = None
@@ -49,8 +49,8 @@ class Choice:
             self.on_said(self.said)
 
     def __call__(self, program: Program) -> NativeProgram | None:
-        """Return what runs a program natively, None for Python. Raises :class:`ProgramError` if it must run natively
-        and cannot."""
+        """Return what runs a program natively, None for Python. Raises :class:`ProgramError` if it
+        must run natively and cannot."""
         if self.wanted == "python":
             self.said = f"{IN_PYTHON}, as asked (--engine python)"
             return None

@@ -1,4 +1,6 @@
-"""Ingress and egress control in C: a function for each action, a label for each table and condition."""
+"""Ingress and egress control in C: a function for each action, a label for each table and
+condition.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +63,14 @@ class ControlWriter:
         if target is None or target != self._after:
             self.out(self._goto(target))
 
-    # ------------------------------------------------------------------------------------------------------- actions
+    # -- actions -----------------------------------------------------------------------------------
 
     def _action(self, action: ir.Action) -> None:
         name = self._names.new(f"{self.kind}_action", action.name)
         body = CText(1)
-        Statements(self.unit, body, self.kind, "return EXITED;", "return DROPPED;").body(action.body, action.params)
+        Statements(self.unit, body, self.kind, "return EXITED;", "return DROPPED;").body(
+            action.body, action.params
+        )
         self._functions[action.id] = name, any("return " in line for line in body.lines)
         head = f"static int {name}(ss_switch *s, packet *p, const uint64_t *arg, uint64_t now_ns)"
         with self.out.block(head):
@@ -83,11 +87,14 @@ class ControlWriter:
             return
         if may_end:
             held = self.out.temporary()
-            self.out(f"int {held} = {call};", f"if ({held}) return {held} == DROPPED ? DROPPED : GOES_ON;")
+            self.out(
+                f"int {held} = {call};",
+                f"if ({held}) return {held} == DROPPED ? DROPPED : GOES_ON;",
+            )
         else:
             self.out(f"{call};")
 
-    # --------------------------------------------------------------------------------------------------------- nodes
+    # -- nodes -------------------------------------------------------------------------------------
 
     def _node(self, node: ir.Node) -> None:
         out = self.out
@@ -105,7 +112,11 @@ class ControlWriter:
             if size:
                 out(f"static const uint64_t fixed[] = {_arguments(action, node.default.args)};")
             self._call(action.id, "fixed" if size else "0")
-            self._follow(node.next_on_miss if node.by_hit else node.next_by_action.get(action.id, node.next_base))
+            self._follow(
+                node.next_on_miss
+                if node.by_hit
+                else node.next_by_action.get(action.id, node.next_base)
+            )
         else:
             self._table(node)
 
@@ -123,7 +134,9 @@ class ControlWriter:
         if table.profile is None:
             with out.block("else"):
                 out("e = t->fallback;")
-                if table.default is not None and (table.counters is not None or table.meter is not None):
+                if table.default is not None and (
+                    table.counters is not None or table.meter is not None
+                ):
                     self._entry_state(table, fallback=True)
             out(f"const uint64_t *arg = e ? e->word + {keys.size + 2 * len(keys.ranges)} : 0;")
         else:
@@ -157,7 +170,9 @@ class ControlWriter:
             out(f"e = find_{keys.kind}(t, key, {size}, s->seed);")
 
     def _known_zero(self, value: ir.Expr) -> str | None:
-        """Return the condition for a key not to be zero because its header is invalid, None if it is zero anyway."""
+        """Return the condition for a key not to be zero because its header is invalid, None if it
+        is zero anyway.
+        """
         if not isinstance(value, ir.FieldRef) or self.program.headers[value.header].metadata:
             return None
         if (value.header, value.field) not in self.unit.usage.written:
@@ -190,10 +205,15 @@ class ControlWriter:
         number = list(self.program.profiles).index(table.profile)
         with out.block("if (e)"):
             out(f"profile *o = &s->profiles[{number}];")
-            out(f"const choice *g = o->choice[e->word[{keys.size + 2 * len(keys.ranges)}]];", "uint64_t at = 0;")
+            out(
+                f"const choice *g = o->choice[e->word[{keys.size + 2 * len(keys.ranges)}]];",
+                "uint64_t at = 0;",
+            )
             if spec.selector is not None:
                 with out.block("if (g->count > 1)"):
-                    code = self.unit.calculations.selected(table.profile, spec.selector, spec.place, out)
+                    code = self.unit.calculations.selected(
+                        table.profile, spec.selector, spec.place, out
+                    )
                     out(f"at = {code} % g->count;")
             out("e = g->count ? o->call[g->call[at]] : 0;")
         out("const uint64_t *arg = e ? e->word : 0;")
@@ -221,7 +241,11 @@ class ControlWriter:
         if table.profile is None:
             return [(i, self.program.actions[a]) for i, a in enumerate(table.actions)]
         own = {self.program.actions[a].name: self.program.actions[a] for a in table.actions}
-        return [(i, own[name]) for i, name in enumerate(ir.profile_actions(self.program, table.profile)) if name in own]
+        return [
+            (i, own[name])
+            for i, name in enumerate(ir.profile_actions(self.program, table.profile))
+            if name in own
+        ]
 
 
 def _actions(node: ir.Node) -> tuple[int, ...]:

@@ -1,4 +1,6 @@
-"""The data plane of interfaces in C: threads that move packets, and one that looks after ports and controllers."""
+"""The data plane of interfaces in C: threads that move packets, and one that looks after ports and
+controllers.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,24 @@ from softswitch.realtime.packet_socket import PacketSocketPort, Ring
 __all__ = ["NativeDataPlane"]
 
 _AHEAD_OF_CONTROLLERS = 10
-"""Steps of niceness by which the threads that move packets come before those that serve controllers."""
+"""Steps of niceness by which the threads that move packets come before those that serve
+controllers.
+"""
 _LOOK_NS = 1_000_000
 """The shortest interval between two looks at controllers' deadlines."""
 _IDLE_LOOK_NS = 10**9
 """The longest interval between two such looks."""
 _REOPEN_NS = 200_000_000
-"""The interval between attempts to open a port that is down, in case the kernel's news of it is lost."""
+"""The interval between attempts to open a port that is down, in case the kernel's news of it is
+lost.
+"""
 
 
 class NativeDataPlane:
     """Interfaces around a switch in C, with the methods of `softswitch.realtime.DataPlane`.
 
-    The holder of `lock` has the control plane to itself, but not the packets: those are moved by threads that know
-    neither this lock nor the interpreter's.
+    The holder of `lock` has the control plane to itself, but not the packets: those are moved by
+    threads that know neither this lock nor the interpreter's.
 
     Args:
         core: the switch, without ports.
@@ -63,12 +69,14 @@ class NativeDataPlane:
         self._failure: BaseException | None = None
         self._threads = [threading.Thread(target=self._look_after, name="softswitch-dataplane")]
         self._threads += [
-            threading.Thread(target=self._move_packets, args=(group,), name=f"softswitch-wires-{group}")
+            threading.Thread(
+                target=self._move_packets, args=(group,), name=f"softswitch-wires-{group}"
+            )
             for group in range(core.groups)
         ]
         lock.on_return = self._on_return
 
-    # -- before it starts ----------------------------------------------------------------------------------------------
+    # -- before it starts --------------------------------------------------------------------------
 
     def add(self, number: int, port: PacketSocketPort, scheduler: NativeScheduler) -> None:
         """Add a port. Raise ValueError if there is already one of that number."""
@@ -89,20 +97,23 @@ class NativeDataPlane:
             on_ring(port.ring)
 
     def add_cpu_port(self, number: int) -> None:
-        """Send packets for port `number` to the controllers. Raise ValueError if there is already a port of that
-        number."""
+        """Send packets for port `number` to the controllers. Raise ValueError if there is already a
+        port of that number."""
         self.core.add(number, self.core.scheduler(None), is_interface=False)
         self._cpu_port = number
 
     def start(self, on_failure: Callable[[], object] = lambda: None) -> None:
-        """Start to serve. `on_failure` is called if a thread ends by itself; `stop` then raises the reason."""
+        """Start to serve.
+
+        `on_failure` is called if a thread ends by itself; `stop` then raises the reason.
+        """
         self._on_failure = on_failure
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop, close the ports, and raise the error that stopped a thread before, if any. A second call does
-        nothing."""
+        """Stop, close the ports, and raise the error that stopped a thread before, if any. A second
+        call does nothing."""
         if self._stopping:
             return
         with self._lock:
@@ -122,7 +133,7 @@ class NativeDataPlane:
         if self._failure is not None:
             raise self._failure
 
-    # -- with the lock held --------------------------------------------------------------------------------------------
+    # -- with the lock held ------------------------------------------------------------------------
 
     def inject(self, data: bytes) -> None:
         """Process a controller's packet-out, for which there must be a CPU port."""
@@ -137,20 +148,27 @@ class NativeDataPlane:
     @property
     def lost(self) -> dict[int, int]:
         """Return the packets lost before they reached the switch, by port."""
-        return {number: port.lost + self.core.outlets[number].lost for number, port in self._ports.items()}
+        return {
+            number: port.lost + self.core.outlets[number].lost
+            for number, port in self._ports.items()
+        }
 
     @property
     def up(self) -> dict[int, bool]:
         """Return whether each port is up."""
         return {number: port.up for number, port in self._ports.items()}
 
-    # -- the threads ---------------------------------------------------------------------------------------------------
+    # -- the threads -------------------------------------------------------------------------------
 
     def _move_packets(self, group: int) -> None:
         thread = threading.get_native_id()
         with contextlib.suppress(PermissionError):
             # Packets do not wait for the writes of controllers. Linux keeps niceness by thread.
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) - _AHEAD_OF_CONTROLLERS)
+            os.setpriority(
+                os.PRIO_PROCESS,
+                thread,
+                os.getpriority(os.PRIO_PROCESS, thread) - _AHEAD_OF_CONTROLLERS,
+            )
         number = self.core.library.wires_run(self.core.wires, group)
         if number:
             self._fail(OSError(number, os.strerror(number)))
@@ -177,11 +195,17 @@ class NativeDataPlane:
         if self.core.switch is not None:
             self.core.switch.report()
         self._controllers.tick(now_ns)
-        if self._links.drain() or self.core.library.wires_trouble(self.core.wires) or not all(self._up.values()):
+        if (
+            self._links.drain()
+            or self.core.library.wires_trouble(self.core.wires)
+            or not all(self._up.values())
+        ):
             self._reopen()
         due_ns = self._controllers.next_tick_ns()
         pause_ns = _IDLE_LOOK_NS if all(self._up.values()) else _REOPEN_NS
-        return now_ns + (pause_ns if due_ns is None else max(_LOOK_NS, min(due_ns - now_ns, pause_ns)))
+        return now_ns + (
+            pause_ns if due_ns is None else max(_LOOK_NS, min(due_ns - now_ns, pause_ns))
+        )
 
     def _sleep(self, poll: select.poll, wake_ns: int) -> None:
         """Wait, without the lock, until it is time or there is news."""
@@ -209,13 +233,17 @@ class NativeDataPlane:
         while (batch := library.wires_take(self.core.wires, outlet)) != ffi.NULL:
             data = memoryview(ffi.buffer(batch.data))
             for at in range(batch.count):
-                self._controllers.packet_in(bytes(data[batch.at[at] : batch.at[at] + batch.length[at]]))
+                self._controllers.packet_in(
+                    bytes(data[batch.at[at] : batch.at[at] + batch.length[at]])
+                )
 
-    # -- other threads -------------------------------------------------------------------------------------------------
+    # -- other threads -----------------------------------------------------------------------------
 
     def _on_return(self) -> None:
         """Wake the thread that looks after controllers, because something may be due sooner."""
-        if self._sleeping and all(threading.get_ident() != thread.ident for thread in self._threads):
+        if self._sleeping and all(
+            threading.get_ident() != thread.ident for thread in self._threads
+        ):
             self._wake()
 
     def _wake(self) -> None:

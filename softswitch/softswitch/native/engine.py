@@ -1,4 +1,6 @@
-"""A switch whose packets are processed in C. Its tables, arrays and groups in Python are views of the native ones."""
+"""A switch whose packets are processed in C. Its tables, arrays and groups in Python are views of
+the native ones.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ class NativeError(Exception):
 
 
 class NativeProgram:
-    """A program's compiled unit. ``by`` names the compiler, ``later`` the one whose library will take its place."""
+    """A program's compiled unit.
+
+    ``by`` names the compiler, ``later`` the one whose library will take its place.
+    """
 
     def __init__(self, unit: CUnit, loaded: Loaded) -> None:
         self.unit = unit
@@ -81,14 +86,19 @@ class NativeProgram:
         Both libraries are made of the same text, so they agree about the memory of every switch.
         """
         self.later = compiler.name
-        self._improving = Thread(target=self._improve, args=(source, compiler), name="softswitch-compiler", daemon=True)
+        self._improving = Thread(
+            target=self._improve, args=(source, compiler), name="softswitch-compiler", daemon=True
+        )
         self._improving.start()
 
     def _improve(self, source: CSource, compiler: Compiler) -> None:
         try:
             library = open_library(self.loaded.ffi, build(source, compiler))
         except (OSError, ToolchainError) as error:
-            say_once(f"packets stay with {self.by}'s library, because that of {compiler.name} cannot be made: {error}")
+            say_once(
+                f"packets stay with {self.by}'s library, because that of {compiler.name} cannot be"
+                f" made: {error}"
+            )
         else:
             self.library, self.by = library, compiler.name
             for engine in list(self.engines):
@@ -102,11 +112,17 @@ class NativeProgram:
 
 
 def compile_native(
-    program: ir.ProgramIR, given: Sequence[Compiler] | None = None, *, at_once: bool = False, unit: CUnit | None = None
+    program: ir.ProgramIR,
+    given: Sequence[Compiler] | None = None,
+    *,
+    at_once: bool = False,
+    unit: CUnit | None = None,
 ) -> NativeProgram:
-    """Generate, compile and load a program's C, unless its ``unit`` is given. Raises :class:`NativeError`.
+    """Generate, compile and load a program's C, unless its ``unit`` is given. Raises
+    :class:`NativeError`.
 
-    With ``at_once``, the fastest compiler makes what runs first, unless the cache has what the best compiler made.
+    With ``at_once``, the fastest compiler makes what runs first, unless the cache has what the best
+    compiler made.
     """
     found = compilers() if given is None else given
     try:
@@ -133,9 +149,13 @@ class Engine:
         self._unit = native.unit
         self.native = native.loaded
         self.on_library: Callable[[], object] = lambda: None
-        """Called when `native` has another library, for threads in C that use this one's functions."""
+        """Called when `native` has another library, for threads in C that use this one's
+        functions.
+        """
         # Nobody outside can make keys that collide; no result depends on it.
-        self.memory = memory = Memory(native.loaded, switch.drop_port, int.from_bytes(os.urandom(8), "big"))
+        self.memory = memory = Memory(
+            native.loaded, switch.drop_port, int.from_bytes(os.urandom(8), "big")
+        )
         self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
         native.engines.add(self)
         self.use(native.library)
@@ -157,7 +177,8 @@ class Engine:
         switch.clone_sessions = Replicas(memory, count + 1, _session_words)
         widths = _value_set_parts(spec)
         switch.value_sets = {
-            name: NativeValueSet(memory, i, widths.get(name, 1)) for i, name in enumerate(spec.value_sets)
+            name: NativeValueSet(memory, i, widths.get(name, 1))
+            for i, name in enumerate(spec.value_sets)
         }
         memory.part(RANDOM, 0, "I", 625)[:] = _words(switch.random.getstate()[1])
 
@@ -167,7 +188,9 @@ class Engine:
             if array.table is None:
                 counter = switch.counters[array.name]
                 counter.packet_counts = NativeCells(memory, COUNTERS, number, 0, array.size, 1)
-                counter.byte_counts = NativeCells(memory, COUNTERS, number, array.size, array.size, 1)
+                counter.byte_counts = NativeCells(
+                    memory, COUNTERS, number, array.size, array.size, 1
+                )
         for number, held in enumerate(spec.registers.values()):
             cells = NativeCells(memory, REGISTERS, number, 0, held.size, words(held.width))
             switch.registers[held.name].cells = cells
@@ -198,7 +221,7 @@ class Engine:
     def batch(self) -> AbstractContextManager[None]:
         return self.memory.batch()
 
-    # ------------------------------------------------------------------------------------------------------- packets
+    # -- packets -----------------------------------------------------------------------------------
 
     def ingress(self, port: int, data: bytes, now_ns: int) -> list[Queued]:
         if self._eventful:
@@ -226,7 +249,14 @@ class Engine:
         if self._eventful:
             self._logging[0] = _log.isEnabledFor(logging.INFO)
         made = self._library.ss_egress(
-            self._handle, packet, enqueued_ns, now_ns, enq_qdepth & _NOWHERE, deq_qdepth & _NOWHERE, out, 1
+            self._handle,
+            packet,
+            enqueued_ns,
+            now_ns,
+            enq_qdepth & _NOWHERE,
+            deq_qdepth & _NOWHERE,
+            out,
+            1,
         )
         if self._eventful and self._events[0]:
             self._report()
@@ -240,7 +270,12 @@ class Engine:
         if self._eventful:
             self._logging[0] = _log.isEnabledFor(logging.INFO)
         size = self._library.ss_process(
-            self._handle, port if 0 <= port < _NOWHERE else _NOWHERE, data, len(data), now_ns, self._result
+            self._handle,
+            port if 0 <= port < _NOWHERE else _NOWHERE,
+            data,
+            len(data),
+            now_ns,
+            self._result,
         )
         if self._eventful and self._events[0]:
             self._report()
@@ -275,19 +310,31 @@ class Engine:
         """Give back a packet that will not reach egress."""
         self._library.ss_drop(self._handle, packet)
 
-    # -------------------------------------------------------------------------------------------------------- counts
+    # -- counts ------------------------------------------------------------------------------------
 
     @property
     def dropped(self) -> dict[str, int]:
-        return {name: count for name, count in zip(self._unit.reasons, self._dropped, strict=False) if count}
+        return {
+            name: count
+            for name, count in zip(self._unit.reasons, self._dropped, strict=False)
+            if count
+        }
 
     @property
     def overruns(self) -> dict[str, int]:
-        return {name: count for name, count in zip(self._unit.overruns, self._overruns, strict=False) if count}
+        return {
+            name: count
+            for name, count in zip(self._unit.overruns, self._overruns, strict=False)
+            if count
+        }
 
     @property
     def errors(self) -> dict[int, int]:
-        return {code: count for code, count in zip(self._unit.errors, self._errors, strict=False) if count}
+        return {
+            code: count
+            for code, count in zip(self._unit.errors, self._errors, strict=False)
+            if count
+        }
 
     def _report(self) -> None:
         """Pass digests and messages on."""
@@ -301,7 +348,9 @@ class Engine:
             rest = list(given[at + 4 : at + 2 + size])
             if kind == _LEARNT:
                 name = self._switch.program.ir.digests[number].name
-                self._switch.learn(now_ns, name, number, tuple(_values(rest, self._unit.digests[number])))
+                self._switch.learn(
+                    now_ns, name, number, tuple(_values(rest, self._unit.digests[number]))
+                )
             else:
                 text, shapes = self._unit.messages[number]
                 self._switch.log(text, *_values(rest, shapes))
@@ -343,7 +392,9 @@ def _value_set_parts(spec: ir.ProgramIR) -> dict[str, int]:
 
 
 def _waiting_type(engine: Engine) -> type[Queued]:
-    """Return the class of the packets of an engine, which get back to it if they never reach egress."""
+    """Return the class of the packets of an engine, which get back to it if they never reach
+    egress.
+    """
 
     class Waiting(Queued):
         __slots__ = ()

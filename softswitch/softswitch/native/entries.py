@@ -1,4 +1,6 @@
-"""Python's tables as the controller's side of native ones: every change of an entry becomes a command."""
+"""Python's tables as the controller's side of native ones: every change of an entry becomes a
+command.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,22 @@ class NativeMeterCell(MeterCell):
         super().configure(config)
         values = [0] * 5
         if config is not None and config.excess_burst is None:
-            values = [1, config.committed_rate, config.committed_burst, config.peak_rate, config.peak_burst]
+            values = [
+                1,
+                config.committed_rate,
+                config.committed_burst,
+                config.peak_rate,
+                config.peak_burst,
+            ]
         elif config is not None:
             values = [2, config.committed_rate, config.committed_burst, 0, config.excess_burst or 0]
         self._memory.send(METER, *self._place, *values)
 
 
 class NativeEntry(Entry):
-    """An entry whose counters and meter are in native memory from the moment that packets can find it."""
+    """An entry whose counters and meter are in native memory from the moment that packets can find
+    it.
+    """
 
     __slots__ = ("number", "state")
 
@@ -56,9 +66,13 @@ class NativeEntry(Entry):
         if self.state is not None:
             setattr(self.state, name, value)
 
-    packets = property(lambda self: self._get("packets"), lambda self, value: self._set("packets", value))
+    packets = property(
+        lambda self: self._get("packets"), lambda self, value: self._set("packets", value)
+    )
     bytes = property(lambda self: self._get("bytes"), lambda self, value: self._set("bytes", value))
-    hit_ns = property(lambda self: self._get("hit_ns"), lambda self, value: self._set("hit_ns", value))
+    hit_ns = property(
+        lambda self: self._get("hit_ns"), lambda self, value: self._set("hit_ns", value)
+    )
 
 
 class _Numbers:
@@ -83,17 +97,21 @@ class _Numbers:
 
 
 class Choices:
-    """The native side of an action profile: the calls that entries choose from, while an entry refers to them.
+    """The native side of an action profile: the calls that entries choose from, while an entry
+    refers to them.
 
-    The lists that Python's tables and profiles share say which they are: a member's cell holds a call, and an entry
-    refers to a list of cells.
+    The lists that Python's tables and profiles share say which they are: a member's cell holds a
+    call, and an entry refers to a list of cells.
     """
 
-    def __init__(self, memory: Memory, number: int, spec: ir.ProgramIR, profile: ActionProfile) -> None:
+    def __init__(
+        self, memory: Memory, number: int, spec: ir.ProgramIR, profile: ActionProfile
+    ) -> None:
         self._memory = memory
         self._number = number
         self._widths = [
-            [words(param.width) for param in params] for params in ir.profile_actions(spec, profile.name).values()
+            [words(param.width) for param in params]
+            for params in ir.profile_actions(spec, profile.name).values()
         ]
         self._calls: dict[int, list[Any]] = {}
         """[cell, number, uses], by the identity of the cell."""
@@ -114,7 +132,9 @@ class Choices:
         return int(known[1])
 
     def use_set(self, group: Group, commands: list[int]) -> tuple[int, ...]:
-        """Append the commands that make an entry's own set; return its number, and those of its calls."""
+        """Append the commands that make an entry's own set; return its number, and those of its
+        calls.
+        """
         profile, plain, calls = self._number, self._plain, group.calls
         chosen: list[int] = []
         number, numbers = self._list_numbers.take(), self._call_numbers.take_all(len(calls))
@@ -210,7 +230,9 @@ def put_sets(rows, handle, commands, use, chosen):
         commands += ({put},)
         handle += 1
 """
-"""The functions of one table: the words of a key, the command that puts an entry, and those of many."""
+"""The functions of one table: the words of a key, the command that puts an entry, and those of
+many.
+"""
 
 
 class _Writers(NamedTuple):
@@ -222,9 +244,14 @@ class _Writers(NamedTuple):
 
 
 class NativeIndex:
-    """The entries of a table in native memory. What puts them there is written for each table (`_WRITERS`)."""
+    """The entries of a table in native memory.
 
-    def __init__(self, memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramIR, table: Table) -> None:
+    What puts them there is written for each table (`_WRITERS`).
+    """
+
+    def __init__(
+        self, memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramIR, table: Table
+    ) -> None:
         self._memory = memory
         self._number = number
         self._table = table
@@ -250,13 +277,20 @@ class NativeIndex:
         }
         put = ", ".join(
             (
-                f"{PUT}, {5 + len(code.mask) + len(code.value) + len(code.ranges)} + len(args), {self._number}, handle",
+                (
+                    f"{PUT}, {5 + len(code.mask) + len(code.value) + len(code.ranges)} + len(args),"
+                    f" {self._number}, handle"
+                ),
                 "priority" if table.by_priority else "0",
                 *("action", "state", *code.mask, *code.value, *code.ranges, "*args"),
             )
         )
-        mask, value, ranges = ("".join(f"{word}, " for word in part) for part in (code.mask, code.value, code.ranges))
-        exec(_WRITERS.format(key=code.target, mask=mask, value=value, ranges=ranges, put=put), scope)
+        mask, value, ranges = (
+            "".join(f"{word}, " for word in part) for part in (code.mask, code.value, code.ranges)
+        )
+        exec(
+            _WRITERS.format(key=code.target, mask=mask, value=value, ranges=ranges, put=put), scope
+        )
         return _Writers(scope["key"], scope["put"], scope["put_rows"], scope["put_sets"])
 
     def prepare(self, entry: Entry, number: int | None = None) -> None:
@@ -270,7 +304,9 @@ class NativeIndex:
                 number = self._states
                 self._states += 1
         entry.state = state = self._memory.state(self._number, number)
-        self._memory.ffi.memmove(state, bytes(self._memory.ffi.sizeof("ss_state")), self._memory.ffi.sizeof("ss_state"))
+        self._memory.ffi.memmove(
+            state, bytes(self._memory.ffi.sizeof("ss_state")), self._memory.ffi.sizeof("ss_state")
+        )
         entry.number = number
         if self._table.meter_unit is not None:
             entry.meter = NativeMeterCell(self._memory, self._number + 1, 0, number)
@@ -312,8 +348,8 @@ class NativeIndex:
             self.choices.leave(chosen)
 
     def add_rows(self, handle: int, rows: Sequence[Any]) -> None:
-        """Add entries without state of their own, as `Table.put_all` or `Table.put_sets` gets them. The first one has
-        this handle."""
+        """Add entries without state of their own, as `Table.put_all` or `Table.put_sets` gets them.
+        The first one has this handle."""
         commands: list[int] = []
         if self.choices is None:
             self._write.put_rows(rows, handle, commands)
@@ -343,7 +379,9 @@ class NativeIndex:
         args = call[1:-1] if self._table.stateful else call[1:]
         number = entry.number + 1 if isinstance(entry, NativeEntry) else 0
         prefix = [0] * (self._layout.size + 2 * len(self._layout.ranges))
-        self._memory.send(DEFAULT, self._number, call[0], number, *prefix, *in_words(self._widths[call[0]], args))
+        self._memory.send(
+            DEFAULT, self._number, call[0], number, *prefix, *in_words(self._widths[call[0]], args)
+        )
 
 
 class NativeDefault(list[Any]):
@@ -367,7 +405,9 @@ def in_words(widths: Sequence[int], values: Sequence[int]) -> list[int]:
     return found
 
 
-def attach(memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramIR, table: Table) -> NativeIndex:
+def attach(
+    memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramIR, table: Table
+) -> NativeIndex:
     """Let a table that has only the program's own entries live in native memory."""
     index = NativeIndex(memory, number, spec, program, table)
     if table.stateful:

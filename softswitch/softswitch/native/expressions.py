@@ -1,9 +1,10 @@
 """The translation of expressions to C.
 
-P4's arithmetic works on unbounded integers, cut to the width of what they are assigned to. The bounds of a value say
-how many 64-bit words hold it in two's complement; nearly always it is one, which is then a C expression of type
-uint64_t. Longer numbers are arrays with names. Most operators need of their operands only as many words as are wanted
-of the result; divisions, right shifts and comparisons need all of them.
+P4's arithmetic works on unbounded integers, cut to the width of what they are assigned to. The
+bounds of a value say how many 64-bit words hold it in two's complement; nearly always it is one,
+which is then a C expression of type uint64_t. Longer numbers are arrays with names. Most operators
+need of their operands only as many words as are wanted of the result; divisions, right shifts and
+comparisons need all of them.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _EQUALITIES = frozenset({"==", "!=", "==h", "!=h", "==u", "!=u", "==b", "!=b"})
 
 
 def needed(low: int, high: int) -> int:
-    """Return the words that hold all values from ``low`` to ``high``: unsigned ones, or two's complement if some are
-    negative."""
+    """Return the words that hold all values from ``low`` to ``high``: unsigned ones, or two's
+    complement if some are negative."""
     if low >= 0:
         return max(1, words(high.bit_length()))
     return words(max((~low).bit_length(), max(high, 0).bit_length()) + 1)
@@ -35,8 +36,9 @@ def needed(low: int, high: int) -> int:
 class CExpressions:
     """A compiler of expressions in one context.
 
-    ``params`` are the widths of the enclosing action's parameters, and ``place`` names the construct in messages.
-    ``lookahead`` yields bits ahead of the parser, in as many words as are wanted. Statements go to ``out``.
+    ``params`` are the widths of the enclosing action's parameters, and ``place`` names the
+    construct in messages. ``lookahead`` yields bits ahead of the parser, in as many words as are
+    wanted. Statements go to ``out``.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class CExpressions:
     def fail(self, what: str) -> ProgramError:
         return ProgramError(self.place, what)
 
-    # -------------------------------------------------------------------------------------------------------- bounds
+    # -- bounds ------------------------------------------------------------------------------------
 
     def bounds(self, expr: ir.Expr) -> Bounds:
         """Return the least and the greatest value that an expression can have."""
@@ -128,13 +130,17 @@ class CExpressions:
             width = self.constant(right)
             if width is None or not 1 <= width <= MAX_WIDTH:
                 raise self.fail(f"operator '{op}' needs a constant width in 1..{MAX_WIDTH}")
-            limits = (0, (1 << width) - 1) if op == "usat_cast" else (-(1 << width - 1), (1 << width - 1) - 1)
+            limits = (
+                (0, (1 << width) - 1)
+                if op == "usat_cast"
+                else (-(1 << width - 1), (1 << width - 1) - 1)
+            )
             if op == "two_comp_mod":
                 return a if limits[0] <= a[0] and a[1] <= limits[1] else limits
             return min(max(a[0], limits[0]), limits[1]), min(max(a[1], limits[0]), limits[1])
         return _arithmetic_bounds(op, a, b, self.fail)
 
-    # --------------------------------------------------------------------------------------------------------- values
+    # -- values ------------------------------------------------------------------------------------
 
     def word(self, expr: ir.Expr) -> str:
         """Return an expression's value modulo 2**64."""
@@ -161,7 +167,9 @@ class CExpressions:
         return name
 
     def modular(self, expr: ir.Expr, count: int) -> str:
-        """Return an expression's value modulo 2**(64 * count): a word, or the name of ``count`` words."""
+        """Return an expression's value modulo 2**(64 * count): a word, or the name of ``count``
+        words.
+        """
         low, high = self.bounds(expr)
         if low == high:
             return self._constant(low, count)
@@ -202,7 +210,10 @@ class CExpressions:
                 self.out(f"for (int i = 1; i < {count}; i++)", f"    {name}[i] = {fill};")
             return name
         name = self.out.temporary()
-        self.out(f"uint64_t {name}[{count}];", f"wide_extend({name}, {count}, {code}, {have}, {int(signed)});")
+        self.out(
+            f"uint64_t {name}[{count}];",
+            f"wide_extend({name}, {count}, {code}, {have}, {int(signed)});",
+        )
         return name
 
     def field(self, header: str, field: str, count: int) -> str:
@@ -240,13 +251,17 @@ class CExpressions:
             return "1", code
         if count > 1:
             name = self.out.temporary()
-            self.out(f"int {name} = 1;", f"for (int i = 1; i < {count}; i++)", f"    {name} &= !{code}[i];")
+            self.out(
+                f"int {name} = 1;",
+                f"for (int i = 1; i < {count}; i++)",
+                f"    {name} &= !{code}[i];",
+            )
             return f"({name} && {code}[0] < {size})", f"{code}[0]"
         name = self.out.temporary()
         self.out(f"uint64_t {name} = {code};")
         return f"({name} < {size})", name
 
-    # ---------------------------------------------------------------------------------------------------- operators
+    # -- operators ---------------------------------------------------------------------------------
 
     def _op(self, expr: ir.Op, count: int) -> str:
         op, left, right = expr.op, expr.left, expr.right
@@ -255,13 +270,18 @@ class CExpressions:
         if op == "?":
             assert left is not None
             assert expr.cond is not None
-            return f"({self.truth(expr.cond)} ? {self.modular(left, count)} : {self.modular(right, count)})"
+            return (
+                f"({self.truth(expr.cond)} ? {self.modular(left, count)} :"
+                f" {self.modular(right, count)})"
+            )
         if left is None:
             if op == "b2d":
                 return f"(uint64_t)({self.truth(right)})"
             if op == "~":
                 return (
-                    self._wide("wide_subtract", ir.Const(-1), right, count) if count > 1 else f"(~{self.word(right)})"
+                    self._wide("wide_subtract", ir.Const(-1), right, count)
+                    if count > 1
+                    else f"(~{self.word(right)})"
                 )
             if not isinstance(right, (ir.StackRef, ir.UnionStackRef)):
                 raise self.fail(f"operator '{op}' needs a header stack")
@@ -332,7 +352,10 @@ class CExpressions:
         if low < 0 or needed(low, high) > 1:
             by, size = self.exact(right)
             if size > 1:
-                raise self.fail("the distance of a shift has more than 64 bits, which the native engine does not have")
+                raise self.fail(
+                    "the distance of a shift has more than 64 bits, which the native engine does"
+                    " not have"
+                )
             zero = f"(int64_t){by} < 0"
         else:
             by, zero = self.word(right), ""
@@ -341,7 +364,9 @@ class CExpressions:
             shifted = f"({zero} ? 0 : {shifted})" if zero else shifted
             return shifted if count == 1 else self._extended(shifted, 1, count, signed)
         name = self.out.temporary()
-        self.out(f"uint64_t {name}[{have}];", f"wide_right({name}, {code}, {by}, {have}, {int(signed)});")
+        self.out(
+            f"uint64_t {name}[{have}];", f"wide_right({name}, {code}, {by}, {have}, {int(signed)});"
+        )
         if zero:
             self.out(f"if ({zero})", f"    memset({name}, 0, sizeof {name});")
         return f"{name}[0]" if count == 1 else name
@@ -368,11 +393,17 @@ class CExpressions:
             have = words(width)
             return code if have == 1 or count > 1 else f"{code}[0]"
         low, high = self.bounds(operand)
-        least, most = (0, (1 << width) - 1) if op == "usat_cast" else (-(1 << width - 1), (1 << width - 1) - 1)
+        least, most = (
+            (0, (1 << width) - 1)
+            if op == "usat_cast"
+            else (-(1 << width - 1), (1 << width - 1) - 1)
+        )
         if least <= low and high <= most:
             return self.modular(operand, count)
         size = max(needed(min(low, least, -1), max(high, most)), 2)
-        code, lower, upper = (self._array(e, size) for e in (operand, ir.Const(least), ir.Const(most)))
+        code, lower, upper = (
+            self._array(e, size) for e in (operand, ir.Const(least), ir.Const(most))
+        )
         name = self.out.temporary()
         self.out(
             f"const uint64_t *{name} = wide_compare({code}, {lower}, {size}) < 0 ? {lower} : "
@@ -384,7 +415,7 @@ class CExpressions:
         """Return at least two words with the exact value of an expression."""
         return self.modular(expr, max(count, 2))
 
-    # ------------------------------------------------------------------------------------------------------- truth
+    # -- truth -------------------------------------------------------------------------------------
 
     def truth(self, expr: ir.Expr) -> str:
         """Return a C condition."""
@@ -415,7 +446,11 @@ class CExpressions:
         if count == 1:
             return f"({code} != 0)"
         name = self.out.temporary()
-        self.out(f"uint64_t {name} = 0;", f"for (int i = 0; i < {count}; i++)", f"    {name} |= {code}[i];")
+        self.out(
+            f"uint64_t {name} = 0;",
+            f"for (int i = 0; i < {count}; i++)",
+            f"    {name} |= {code}[i];",
+        )
         return f"({name} != 0)"
 
     def _union_valid(self, union: str) -> str:
@@ -429,7 +464,10 @@ class CExpressions:
         size = needed(min(low, -1), high)
         if size == 1:
             return f"((int64_t){self.word(left)} {op} (int64_t){self.word(right)})"
-        return f"(wide_compare({self.modular(left, size)}, {self.modular(right, size)}, {size}) {op} 0)"
+        return (
+            f"(wide_compare({self.modular(left, size)}, {self.modular(right, size)}, {size})"
+            f" {op} 0)"
+        )
 
     def _equality(self, op: str, left: ir.Expr, right: ir.Expr) -> str:
         negated = "!" if op[0] == "!" else ""
@@ -446,7 +484,11 @@ class CExpressions:
 
     def _varbit(self, expr: ir.Expr) -> str | None:
         """Return what holds a variable-length field."""
-        return self.layout.varbits.get((expr.header, expr.field)) if isinstance(expr, ir.FieldRef) else None
+        return (
+            self.layout.varbits.get((expr.header, expr.field))
+            if isinstance(expr, ir.FieldRef)
+            else None
+        )
 
     def _same_header(self, left: ir.Expr, right: ir.Expr) -> str:
         (first, i), (second, j) = self.alternatives(left), self.alternatives(right)
@@ -459,20 +501,27 @@ class CExpressions:
         parts = [f"!memcmp({a.code}.bytes, {b.code}.bytes, {a.size})"] if a.size else []
         if a.split is not None:
             parts.append(_same_bytes(a.code, b.code))
-        return f"({a.code}.valid == {b.code}.valid && (!{a.code}.valid || ({' && '.join(parts) or '1'})))"
+        return (
+            f"({a.code}.valid == {b.code}.valid && (!{a.code}.valid ||"
+            f" ({' && '.join(parts) or '1'})))"
+        )
 
     def _same_union(self, left: ir.Expr, right: ir.Expr) -> str:
         (first, i), (second, j) = self.union_alternatives(left), self.union_alternatives(right)
         if i is not None or j is not None:
             raise self.fail("header unions selected by a variable index cannot be compared")
-        pairs = zip(self.program.unions[first[0]].headers, self.program.unions[second[0]].headers, strict=True)
+        pairs = zip(
+            self.program.unions[first[0]].headers,
+            self.program.unions[second[0]].headers,
+            strict=True,
+        )
         return f"({' && '.join(self._same(a, b) for a, b in pairs)})"
 
-    # ----------------------------------------------------------------------------------------- headers and targets
+    # -- headers and targets -----------------------------------------------------------------------
 
     def alternatives(self, expr: ir.Expr) -> tuple[tuple[str, ...], str | None]:
-        """Return the headers that an expression may denote, and the index that selects one, None if there is only
-        one."""
+        """Return the headers that an expression may denote, and the index that selects one, None if
+        there is only one."""
         headers, index = self.instances(expr)
         for header in headers:
             if self.program.headers[header].metadata:
@@ -491,12 +540,20 @@ class CExpressions:
             raise self.fail("a header union is expected")
         return self._selected(expr, unions)
 
-    def _selected(self, expr: ir.Expr, names: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
-        while isinstance(expr, ir.Op) and expr.op == "access_union_header" and expr.left is not None:
+    def _selected(
+        self, expr: ir.Expr, names: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], str | None]:
+        while (
+            isinstance(expr, ir.Op) and expr.op == "access_union_header" and expr.left is not None
+        ):
             expr = expr.left
         if not isinstance(expr, ir.Op):
             return names, None
-        if expr.op not in ("dereference_header_stack", "dereference_stack", "dereference_union_stack"):
+        if expr.op not in (
+            "dereference_header_stack",
+            "dereference_stack",
+            "dereference_union_stack",
+        ):
             raise self.fail(f"operator '{expr.op}' on headers is not supported")
         fixed = self.constant(expr.right)
         if fixed is None:
@@ -507,7 +564,9 @@ class CExpressions:
         return (names[fixed],), None
 
     def targets(self, expr: ir.Expr) -> tuple[list[tuple[str, str]], str | None]:
-        """Return the (header, field) pairs that an assignable expression may denote, and the index that selects one."""
+        """Return the (header, field) pairs that an assignable expression may denote, and the index
+        that selects one.
+        """
         if isinstance(expr, ir.FieldRef):
             return [(expr.header, expr.field)], None
         if isinstance(expr, ir.Op) and expr.op == "access_field" and expr.left is not None:
@@ -533,10 +592,14 @@ def cut_word(code: str, width: int, signed: bool = False) -> str:
 
 def _same_bytes(a: str, b: str) -> str:
     """Return the condition for the variable-length fields of two headers to be equal."""
-    return f"({a}.length == {b}.length && !memcmp(p->data + {a}.from, p->data + {b}.from, {a}.length))"
+    return (
+        f"({a}.length == {b}.length && !memcmp(p->data + {a}.from, p->data + {b}.from, {a}.length))"
+    )
 
 
-def _arithmetic_bounds(op: str, a: Bounds, b: Bounds, fail: Callable[[str], ProgramError]) -> Bounds:
+def _arithmetic_bounds(
+    op: str, a: Bounds, b: Bounds, fail: Callable[[str], ProgramError]
+) -> Bounds:
     """Return the bounds of ``a op b``."""
     match op:
         case "+":
@@ -562,7 +625,9 @@ def _arithmetic_bounds(op: str, a: Bounds, b: Bounds, fail: Callable[[str], Prog
         case "<<":
             least, most = (min(max(x, 0), SHIFT_LIMIT) for x in b)
             corners = [x << y for x in a for y in (least, most)]
-            return min(*corners, *((0,) if b[0] < 0 or b[1] > SHIFT_LIMIT else ())), max(*corners, 0)
+            return min(*corners, *((0,) if b[0] < 0 or b[1] > SHIFT_LIMIT else ())), max(
+                *corners, 0
+            )
         case ">>":
             if b[0] == b[1] and b[0] >= 0:
                 by = min(b[0], SHIFT_LIMIT * 2)

@@ -34,8 +34,8 @@ _DROPS = (
 
 @cache
 def load_fabric(wanted: str = "auto") -> Loaded | None:
-    """Return the library of fabric.c; None: Python is wanted, or has to do. Raise `ToolchainError` if there is none and
-    "native" is wanted."""
+    """Return the library of fabric.c; None: Python is wanted, or has to do. Raise `ToolchainError`
+    if there is none and "native" is wanted."""
     source, declared = c_source("fabric", "fabric.h")
     instead = "virtual time passes in Python, many times as slowly"
     return load_or_not(source, declared + source.includes["fabric.h"], wanted, instead)
@@ -97,14 +97,18 @@ class NativeLoop:
         self.at(self.now_ns + delay_ns, callback, *args)
 
     def when_told(self, callback: Callable[[], object], *, once: bool = True) -> int:
-        """Return the number for `fabric_tell` that has this called after the event in which it is told."""
+        """Return the number for `fabric_tell` that has this called after the event in which it is
+        told.
+        """
         number = next(self._numbers)
         self._told[number] = callback, once
         return number
 
     @property
     def addresses(self) -> dict[str, int]:
-        """Return the addresses of the clock, its time, and the functions that act at a time, tell, and send."""
+        """Return the addresses of the clock, its time, and the functions that act at a time, tell,
+        and send.
+        """
         library, ffi = self.library, self.ffi
         pointers = {
             "clock": self.fabric,
@@ -123,7 +127,9 @@ class NativeLoop:
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
         """Run events as `EventLoop.run` does."""
         if self._running:
-            raise RuntimeError("the event loop is already running: a callback schedules with at() or after()")
+            raise RuntimeError(
+                "the event loop is already running: a callback schedules with at() or after()"
+            )
         library, fabric, state = self.library, self.fabric, self._state
         last_ns = _FOREVER_NS if until_ns is None else until_ns
         most = _FOREVER_NS if max_events is None else max_events
@@ -155,7 +161,12 @@ class NativeLoop:
                     state.failed = 0
                     assert error is not None
                     raise error
-            if reason == library.RUN_DONE and until_ns is not None and not state.stopped and until_ns > state.now_ns:
+            if (
+                reason == library.RUN_DONE
+                and until_ns is not None
+                and not state.stopped
+                and until_ns > state.now_ns
+            ):
                 state.now_ns = until_ns
             return int(state.ran)
         finally:
@@ -171,9 +182,20 @@ class NativeLoop:
 class NativeHost:
     """A host; see `softswitch.virtual.VirtualHost`."""
 
-    __slots__ = ("_loop", "_new_numbers", "_numbers", "_urgencies", "host", "name", "on_packet", "wire")
+    __slots__ = (
+        "_loop",
+        "_new_numbers",
+        "_numbers",
+        "_urgencies",
+        "host",
+        "name",
+        "on_packet",
+        "wire",
+    )
 
-    def __init__(self, loop: NativeLoop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self, loop: NativeLoop, name: str, on_packet: Callable[[int, bytes], None]
+    ) -> None:
         self._loop = loop
         self.name = name
         self.on_packet = on_packet
@@ -232,8 +254,8 @@ class NativeHost:
         return int(self._loop.ffi.cast("uintptr_t", self.host))
 
     def receive_in_c(self, receive: int, choose: int, receiver: int) -> None:
-        """Give frames that arrive to a function in C first; `on_packet` gets those for which it returns 0. Another
-        chooses which urgency goes first."""
+        """Give frames that arrive to a function in C first; `on_packet` gets those for which it
+        returns 0. Another chooses which urgency goes first."""
         ffi = self._loop.ffi
         self.host.receive = ffi.cast(ffi.typeof(self.host.receive), receive)
         self.host.choose = ffi.cast(ffi.typeof(self.host.choose), choose)
@@ -272,10 +294,23 @@ class _Line:
 class NativeWire:
     """One direction of a link; see `softswitch.virtual.Wire`."""
 
-    __slots__ = ("delay_ns", "destination", "destination_port", "line", "source", "source_port", "wire")
+    __slots__ = (
+        "delay_ns",
+        "destination",
+        "destination_port",
+        "line",
+        "source",
+        "source_port",
+        "wire",
+    )
 
     def __init__(
-        self, loop: NativeLoop, source: tuple[Node, int], destination: tuple[Node, int], rate_bps: int, delay_ns: int
+        self,
+        loop: NativeLoop,
+        source: tuple[Node, int],
+        destination: tuple[Node, int],
+        rate_bps: int,
+        delay_ns: int,
     ) -> None:
         if delay_ns < 0:
             raise ValueError(f"delay_ns: {delay_ns} is negative")
@@ -295,7 +330,10 @@ class NativeWire:
     @property
     def name(self) -> str:
         """Return the names of its two ends."""
-        return f"{self.source.name}:{self.source_port} -> {self.destination.name}:{self.destination_port}"
+        return (
+            f"{self.source.name}:{self.source_port} ->"
+            f" {self.destination.name}:{self.destination_port}"
+        )
 
     @property
     def sent_packets(self) -> int:
@@ -323,12 +361,17 @@ class NativeSwitch:
         self.ports: dict[int, PortScheduler] = {}
         self.packets_injected = 0
         self._programs: list[tuple[Any, CProgram | PythonProgram, Any]] = []
-        """The structures in C of the program and of those before it of which packets wait, and what these refer to."""
+        """The structures in C of the program and of those before it of which packets wait, and what
+        these refer to.
+        """
         self.switch = switch
 
     @property
     def switch(self) -> Pipelines:
-        """The pipeline. It may be replaced at any time; waiting packets still leave by the one that queued them."""
+        """The pipeline.
+
+        It may be replaced at any time; waiting packets still leave by the one that queued them.
+        """
         return self._switch
 
     @switch.setter
@@ -342,8 +385,12 @@ class NativeSwitch:
             functions = program.functions(ffi, "fabric_program *", self._loop.fail)
             report = None
         else:
-            functions = functions_of(in_c, ffi.new("fabric_program *"), ffi, ("ingress", "egress", "drop"))
-            report = ffi.callback("void(uint64_t)", lambda _number: in_c.report(), onerror=self._loop.fail)
+            functions = functions_of(
+                in_c, ffi.new("fabric_program *"), ffi, ("ingress", "egress", "drop")
+            )
+            report = ffi.callback(
+                "void(uint64_t)", lambda _number: in_c.report(), onerror=self._loop.fail
+            )
             functions.report = report
             in_c.report()
             program = in_c
@@ -366,7 +413,9 @@ class NativeSwitch:
     @property
     def dropped(self) -> Counter[VirtualDrop]:
         """Return the packets that ended here, by reason."""
-        return Counter({reason: made for reason, made in zip(_DROPS, self.node.dropped, strict=True) if made})
+        return Counter(
+            {reason: made for reason, made in zip(_DROPS, self.node.dropped, strict=True) if made}
+        )
 
     @property
     def packets_dropped(self) -> int:
@@ -375,18 +424,27 @@ class NativeSwitch:
 
     @property
     def packets_queued(self) -> int:
-        """Return the number of packets waiting in the queues of all ports, or on their way to a port without a link."""
-        return int(self.node.unlinked) + sum(scheduler.queued_packets for scheduler in self.ports.values())
+        """Return the number of packets waiting in the queues of all ports, or on their way to a
+        port without a link.
+        """
+        return int(self.node.unlinked) + sum(
+            scheduler.queued_packets for scheduler in self.ports.values()
+        )
 
     def check_free(self, port: int) -> None:
         """Raise ValueError if `port` cannot be connected."""
         if not 0 <= port < self._loop.library.FABRIC_PORTS:
-            raise ValueError(f"{self.name}: port {port} is not in 0..{self._loop.library.FABRIC_PORTS - 1}")
+            raise ValueError(
+                f"{self.name}: port {port} is not in 0..{self._loop.library.FABRIC_PORTS - 1}"
+            )
         if port in self.ports:
             raise ValueError(f"{self.name}: port {port} is already connected")
 
     def attach(self, port: int, wire: NativeWire) -> None:
-        """Connect a port to its outgoing wire, with queues of the wire's rate. Raise as `check_free` does."""
+        """Connect a port to its outgoing wire, with queues of the wire's rate.
+
+        Raise as `check_free` does.
+        """
         self.check_free(port)
         scheduler = NativeScheduler(self._loop.native, wire.line.rate_bps)
         library = self._loop.library
@@ -395,7 +453,9 @@ class NativeSwitch:
         self.ports[port] = cast("PortScheduler", scheduler)
 
     def inject(self, port: int, data: bytes) -> None:
-        """Process a packet as if it had come in at `port`, now: a controller's packet-out, for example."""
+        """Process a packet as if it had come in at `port`, now: a controller's packet-out, for
+        example.
+        """
         self.packets_injected += 1
         self.receive(port, data)
 

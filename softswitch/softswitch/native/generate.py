@@ -1,8 +1,9 @@
-"""The compiler from :class:`~softswitch.ir.ProgramIR` to one C translation unit specialised to the program.
+"""The compiler from :class:`~softswitch.ir.ProgramIR` to one C translation unit specialised to the
+program.
 
-The unit needs no headers of the system. It consists of abi.h, of what every program needs (runtime.c, switch.c), and of
-the program's own parser, actions, pipelines and deparser. Nothing of the program's text gets into it but names, cut to
-letters, digits and underscores.
+The unit needs no headers of the system. It consists of abi.h, of what every program needs
+(runtime.c, switch.c), and of the program's own parser, actions, pipelines and deparser. Nothing of
+the program's text gets into it but names, cut to letters, digits and underscores.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ def part(name: str) -> str:
 
 
 def generate(program: ir.ProgramIR) -> CUnit:
-    """Return the unit. Raises :class:`~softswitch.errors.ProgramError` for what the native engine does not have."""
+    """Return the unit.
+
+    Raises :class:`~softswitch.errors.ProgramError` for what the native engine does not have.
+    """
     return _Generator(program).unit()
 
 
@@ -108,7 +112,10 @@ class _Generator:
         shared = self.shared
         text = "\n".join(
             [
-                "/* A P4 program, compiled by softswitch. h_HEADER holds a header as it is sent, m_FIELD is metadata,",
+                (
+                    "/* A P4 program, compiled by softswitch. h_HEADER holds a header as it is"
+                    " sent, m_FIELD is metadata,"
+                ),
                 "   and c->off is where the payload begins. */",
                 "",
                 _TYPES,
@@ -134,7 +141,7 @@ class _Generator:
             self.digests,
         )
 
-    # ---------------------------------------------------------------------------------------------- what is declared
+    # -- what is declared --------------------------------------------------------------------------
 
     def _defined(self) -> list[str]:
         program, shared = self.program, self.shared
@@ -175,44 +182,74 @@ class _Generator:
         ]
 
     def _shapes(self) -> list[str]:
-        """Return the numbers of actions and of their arguments' words, by which commands are checked."""
+        """Return the numbers of actions and of their arguments' words, by which commands are
+        checked.
+        """
         program = self.program
         lines = [
-            "/* arguments has the words of each action's arguments; profile is a number, from 1 on, or 0. */",
-            "typedef struct { uint32_t words, ranges, longest, actions, profile; const uint32_t *arguments; } shape;",
+            (
+                "/* arguments has the words of each action's arguments; profile is a number, from 1"
+                " on, or 0. */"
+            ),
+            (
+                "typedef struct { uint32_t words, ranges, longest, actions, profile; const uint32_t"
+                " *arguments; } shape;"
+            ),
         ]
         rows = []
         for i, table in enumerate(ir.tables(program)):
             keys = key_layout(table)
-            sizes = [1] if table.profile else [parameter_words(program.actions[a]) for a in table.actions]
-            lines.append(f"static const uint32_t table_arguments_{i}[] = {{{', '.join(map(str, sizes)) or '0'}}};")
+            sizes = (
+                [1]
+                if table.profile
+                else [parameter_words(program.actions[a]) for a in table.actions]
+            )
+            lines.append(
+                f"static const uint32_t table_arguments_{i}[] ="
+                f" {{{', '.join(map(str, sizes)) or '0'}}};"
+            )
             profile = list(program.profiles).index(table.profile) + 1 if table.profile else 0
             rows.append(
-                f"    {{{keys.size}, {len(keys.ranges)}, {int(keys.kind == 'longest')}, {len(sizes)}, {profile}, "
-                f"table_arguments_{i}}},"
+                f"    {{{keys.size}, {len(keys.ranges)}, {int(keys.kind == 'longest')},"
+                f" {len(sizes)}, {profile}, table_arguments_{i}}},"
             )
         lines += ["static const shape table_shapes[TABLES + 1] = {", *rows, "    {0}", "};"]
         rows = []
         for i, name in enumerate(program.profiles):
-            sizes = [sum(words(p.width) for p in params) for params in ir.profile_actions(program, name).values()]
-            lines.append(f"static const uint32_t profile_arguments_{i}[] = {{{', '.join(map(str, sizes)) or '0'}}};")
+            sizes = [
+                sum(words(p.width) for p in params)
+                for params in ir.profile_actions(program, name).values()
+            ]
+            lines.append(
+                f"static const uint32_t profile_arguments_{i}[] ="
+                f" {{{', '.join(map(str, sizes)) or '0'}}};"
+            )
             rows.append(f"    {{0, 0, 0, {len(sizes)}, 0, profile_arguments_{i}}},")
         lines += ["static const shape profile_shapes[PROFILES + 1] = {", *rows, "    {0}", "};"]
         for what, found in (
-            ("counter_sizes", [c.size if c.table is None else 1 for c in program.counters.values()]),
+            (
+                "counter_sizes",
+                [c.size if c.table is None else 1 for c in program.counters.values()],
+            ),
             ("register_words", [r.size * words(r.width) for r in program.registers.values()]),
             ("meter_sizes", [m.size if m.table is None else 1 for m in program.meters.values()]),
         ):
-            lines.append(f"static const uint64_t {what}[] = {{{', '.join(str(max(1, n)) for n in found) or '0'}}};")
+            lines.append(
+                f"static const uint64_t {what}[] ="
+                f" {{{', '.join(str(max(1, n)) for n in found) or '0'}}};"
+            )
         return [*lines, ""]
 
-    # ------------------------------------------------------------------------------------------------------- helpers
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _set(self, out: CText, intrinsic: str, code: str) -> None:
         """Set a field that the switch provides, if the program reads it."""
         place = self.shared.intrinsic(intrinsic)
         if place is not None:
-            out(f"{place} = {cut_word(f'({code})', min(64, self.shared.intrinsic_width(intrinsic)))};")
+            out(
+                f"{place} ="
+                f" {cut_word(f'({code})', min(64, self.shared.intrinsic_width(intrinsic)))};"
+            )
 
     def _emitted_length(self, out: CText) -> None:
         out("/* The length in bytes that the packet would have if it were deparsed now. */")
@@ -220,7 +257,11 @@ class _Generator:
             out("uint64_t length = c->size - c->off;")
             for name in self.emitted:
                 held = self.layout.headers[name]
-                size = f"{held.size} + {held.code}.length" if held.split is not None else str(held.size)
+                size = (
+                    f"{held.size} + {held.code}.length"
+                    if held.split is not None
+                    else str(held.size)
+                )
                 out(f"length += {held.code}.valid ? {size} : 0;")
             out("return length;")
         out("")
@@ -232,24 +273,31 @@ class _Generator:
             for number, fields in self.program.field_lists.items():
                 out(f"case {number}:")
                 for item in fields.items:
-                    if not isinstance(item, ir.FieldRef) or not self.program.headers[item.header].metadata:
+                    if (
+                        not isinstance(item, ir.FieldRef)
+                        or not self.program.headers[item.header].metadata
+                    ):
                         continue
                     place, code = self.layout.fields.get((item.header, item.field)), None
                     if (item.header, item.field) in self.layout.varbits:
                         if "recirculate" in self.usage.primitives:
                             what = (
-                                "varies in length and is kept in recirculation, which the native engine does not have"
+                                "varies in length and is kept in recirculation, which the native"
+                                " engine does not have"
                             )
                             raise ProgramError(f"'{item.header}.{item.field}'", what)
                         code = self.layout.varbits[item.header, item.field]
                     elif place is not None:
                         code = place.code
                     if code is not None:
-                        out(f"    memcpy(&{code}, &{code.replace('c->meta.', 'kept->')}, sizeof {code});")
+                        out(
+                            f"    memcpy(&{code}, &{code.replace('c->meta.', 'kept->')}, sizeof"
+                            f" {code});"
+                        )
                 out("    break;")
         out("")
 
-    # ------------------------------------------------------------------------------------------------------- ingress
+    # -- ingress -----------------------------------------------------------------------------------
 
     def _verify(self, out: CText) -> None:
         """Write the function that sets ``checksum_error`` if a checksum is wrong."""
@@ -271,7 +319,8 @@ class _Generator:
                         assert found is not None
                         if found.width > 64:
                             raise ProgramError(
-                                checksum.place, "a checksum of over 64 bits, which the native engine lacks"
+                                checksum.place,
+                                "a checksum of over 64 bits, which the native engine lacks",
                             )
                         wanted = self.shared.calculations.value(
                             self.program.calculations[checksum.calculation], out, known
@@ -291,7 +340,10 @@ class _Generator:
         shared = self.shared
         kinds = f"kind {RESUBMITTED}: received before; {RECIRCULATED}: recirculated"
         out(f"/* Run ingress for a packet ({kinds}, both with what a list of fields kept). */")
-        out("static ss_packet *enter(ss_switch *s, packet *p, uint32_t port, uint64_t now_ns, uint32_t kind,")
+        out(
+            "static ss_packet *enter(ss_switch *s, packet *p, uint32_t port, uint64_t now_ns,"
+            " uint32_t kind,"
+        )
         with out.block("                        uint32_t list, const metadata *kept)"):
             out("ss_packet *first = 0, **last = &first;", "context *c = &p->c;")
             resubmits = "resubmit" in self.usage.primitives
@@ -299,7 +351,11 @@ class _Generator:
                 out("uint32_t resubmissions = 0;", "metadata before;", "again:")
             with out.block(f"if (port > {(1 << shared.intrinsic_width('ingress_port')) - 1}u)"):
                 out(shared.drop("ingress port out of range"), "goto end;")
-            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {NEVER_TRUNCATED}u;")
+            out(
+                "memset(c, 0, sizeof *c);",
+                "c->size = p->size;",
+                f"c->truncated = {NEVER_TRUNCATED}u;",
+            )
             with out.block("if (kind)"):
                 self._set(out, "instance_type", "kind")
                 out("restore(c, list, kept);")
@@ -323,7 +379,12 @@ class _Generator:
                 with out.block("if (c->again)"):
                     with out.block("if (++resubmissions > RESUBMIT_LIMIT)"):
                         out(shared.drop("resubmitted too often"), "goto end;")
-                    out("before = c->meta;", "kept = &before;", "list = c->again;", f"kind = {RESUBMITTED};")
+                    out(
+                        "before = c->meta;",
+                        "kept = &before;",
+                        "list = c->again;",
+                        f"kind = {RESUBMITTED};",
+                    )
                     out("goto again;")
             self._distribute(out)
             out("return first;")
@@ -356,7 +417,10 @@ class _Generator:
         with out.block(f"if ({spec} == s->drop_port)"):
             out(shared.drop("ingress"), "goto end;")
         self._set(out, "instance_type", "0")
-        out(f"p->head.port = {spec};", "p->head.length_bytes = length < c->truncated ? length : c->truncated;")
+        out(
+            f"p->head.port = {spec};",
+            "p->head.length_bytes = length < c->truncated ? length : c->truncated;",
+        )
         out("p->head.next = 0;", "*last = &p->head;")
 
     def _replica(self, out: CText, pairs: str, is_last: str) -> None:
@@ -382,15 +446,27 @@ class _Generator:
         self.digests[digest.id] = tuple(write_event(out, "LEARNT", digest.id, items, expressions))
 
     def _clone(self, out: CText) -> None:
-        out("/* Make copies at the end of ingress: the received packet, parsed anew; only listed metadata is kept. */")
-        out("static ss_packet **clone(ss_switch *s, packet *of, uint32_t port, uint64_t now_ns, const entry *session,")
+        out(
+            "/* Make copies at the end of ingress: the received packet, parsed anew; only listed"
+            " metadata is kept. */"
+        )
+        out(
+            "static ss_packet **clone(ss_switch *s, packet *of, uint32_t port, uint64_t now_ns,"
+            " const entry *session,"
+        )
         with out.block("                         ss_packet **last)"):
             out("packet *p = take(s, of->data, of->size);", "context *c = &p->c;")
-            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {NEVER_TRUNCATED}u;")
+            out(
+                "memset(c, 0, sizeof *c);",
+                "c->size = p->size;",
+                f"c->truncated = {NEVER_TRUNCATED}u;",
+            )
             self._set(out, "ingress_port", "port")
             with out.block("if (parse(s, p, 0, now_ns) == DROPPED || !session->word[3])"):
                 out("give(s, p);", "return last;")
-            out("memset(&c->meta, 0, sizeof c->meta);", "restore(c, of->c.clone_list, &of->c.meta);")
+            out(
+                "memset(&c->meta, 0, sizeof c->meta);", "restore(c, of->c.clone_list, &of->c.meta);"
+            )
             self._set(out, "instance_type", str(INGRESS_CLONE))
             out("if (session->word[1]) c->truncated = session->word[1];")
             out("uint64_t length = whole_length(c);")
@@ -401,13 +477,17 @@ class _Generator:
             out("return last;")
         out("")
 
-    # -------------------------------------------------------------------------------------------------------- egress
+    # -- egress ------------------------------------------------------------------------------------
 
     def _egress(self, out: CText) -> None:
         shared, used = self.shared, self.usage.primitives
-        out("uint32_t ss_egress(ss_switch *s, ss_packet *head, uint64_t enqueued_ns, uint64_t now_ns,")
+        out(
+            "uint32_t ss_egress(ss_switch *s, ss_packet *head, uint64_t enqueued_ns, uint64_t"
+            " now_ns,"
+        )
         with out.block(
-            "                   uint32_t enq_qdepth, uint32_t deq_qdepth, ss_departure *out, uint32_t room)"
+            "                   uint32_t enq_qdepth, uint32_t deq_qdepth, ss_departure *out,"
+            " uint32_t room)"
         ):
             out("packet *p = (packet *)head;", "context *c = &p->c;", "ss_packet *requeue = 0;")
             out("if (s->leaving) give(s, s->leaving);", "s->leaving = p;", "if (!room) return 0;")
@@ -422,7 +502,9 @@ class _Generator:
             # simple_switch sets a value other than the one that drops, cut to the field's width.
             self._set(out, "egress_spec", "s->drop_port + 1")
             out("c->clone = c->clone_list = c->again = 0;")
-            out("out->port = head->port;", "out->data = 0;", "out->length = 0;", "out->requeue = 0;")
+            out(
+                "out->port = head->port;", "out->data = 0;", "out->length = 0;", "out->requeue = 0;"
+            )
             out("if (egress_control(s, p, now_ns) == DROPPED) return 0;")
             if "clone_egress_pkt_to_egress" in used:
                 self._egress_clone(out)
@@ -437,20 +519,30 @@ class _Generator:
                     out("metadata kept = c->meta;", "ss_packet **end = &requeue;")
                     out("while (*end) end = &(*end)->next;")
                     out(
-                        f"*end = enter(s, take(s, out->data, out->length), 0, now_ns, {RECIRCULATED}, c->again, &kept);"
+                        "*end = enter(s, take(s, out->data, out->length), 0, now_ns,"
+                        f" {RECIRCULATED}, c->again, &kept);"
                     )
-                    out("out->data = 0;", "out->length = 0;", "out->requeue = requeue;", "return 1;")
+                    out(
+                        "out->data = 0;", "out->length = 0;", "out->requeue = requeue;", "return 1;"
+                    )
             out("if (out->length > c->truncated) out->length = c->truncated;")
             out("out->requeue = requeue;", "s->packets_out++;", "return 1;")
 
     def _egress_clone(self, out: CText) -> None:
         shared = self.shared
         with out.block("if (c->clone)"):
-            out("const entry *session = list_of(s, SESSIONS, c->clone & 0x7fff);", "ss_packet **last = &requeue;")
+            out(
+                "const entry *session = list_of(s, SESSIONS, c->clone & 0x7fff);",
+                "ss_packet **last = &requeue;",
+            )
             with out.block("if (!session)"):
                 out(shared.drop("clone session not configured"))
             with out.block("else for (uint64_t i = 0; i < session->word[3]; i++)"):
-                out("packet *q = copied(s, p);", "context *d = &q->c;", "uint64_t length = whole_length(c);")
+                out(
+                    "packet *q = copied(s, p);",
+                    "context *d = &q->c;",
+                    "uint64_t length = whole_length(c);",
+                )
                 out("memset(&d->meta, 0, sizeof d->meta);", "restore(d, c->clone_list, &c->meta);")
                 out(f"d->truncated = session->word[1] ? session->word[1] : {NEVER_TRUNCATED}u;")
                 for intrinsic, code in (
@@ -459,7 +551,10 @@ class _Generator:
                 ):
                     place = shared.intrinsic(intrinsic)
                     if place is not None:
-                        out(f"{place.replace('c->', 'd->')} = {cut_word(code, shared.intrinsic_width(intrinsic))};")
+                        out(
+                            f"{place.replace('c->', 'd->')} ="
+                            f" {cut_word(code, shared.intrinsic_width(intrinsic))};"
+                        )
                 out("q->head.port = session->word[4 + 2 * i];", "q->head.queue = session->word[2];")
                 out("q->head.length_bytes = length < d->truncated ? length : d->truncated;")
                 out("q->head.next = 0;", "*last = &q->head;", "last = &q->head.next;")
@@ -479,13 +574,19 @@ class _Generator:
                         )
                         result = out.temporary()
                         out(f"const uint64_t {result} = {value};")
-                        statements.assign_word(checksum.target.header, checksum.target.field, result)
+                        statements.assign_word(
+                            checksum.target.header, checksum.target.field, result
+                        )
             statements.body(self.program.deparser.body, ())
             moved = any(self.layout.headers[name].split is not None for name in self.emitted)
             out("uint64_t length = 0, payload = c->size - c->off;")
             for name in self.emitted:
                 held = self.layout.headers[name]
-                size = f"{held.size} + {held.code}.length" if held.split is not None else str(held.size)
+                size = (
+                    f"{held.size} + {held.code}.length"
+                    if held.split is not None
+                    else str(held.size)
+                )
                 out(f"length += {held.code}.valid ? {size} : 0;")
             if moved:
                 out("uint8_t *to = room_for(&s->sent, &s->sent_room, length + payload);")
@@ -501,7 +602,10 @@ class _Generator:
                         continue
                     rest = held.size - held.split
                     out(f"memcpy(to, {held.code}.bytes, {held.split});", f"to += {held.split};")
-                    out(f"memcpy(to, p->data + {held.code}.from, {held.code}.length);", f"to += {held.code}.length;")
+                    out(
+                        f"memcpy(to, p->data + {held.code}.from, {held.code}.length);",
+                        f"to += {held.code}.length;",
+                    )
                     out(f"memcpy(to, {held.code}.bytes + {held.split}, {rest});", f"to += {rest};")
             out("return GOES_ON;")
         out("")
@@ -514,6 +618,8 @@ def _implied(condition: ir.Expr) -> set[str]:
             return {name}
         case ir.Op("and", left, right) if left is not None:
             return _implied(left) | _implied(right)
-        case ir.Op("d2b" | "b2d", None, operand) | ir.Op("==", operand, ir.Const(1)) if operand is not None:
+        case ir.Op("d2b" | "b2d", None, operand) | ir.Op("==", operand, ir.Const(1)) if (
+            operand is not None
+        ):
             return _implied(operand)
     return set()

@@ -1,7 +1,8 @@
-"""Programs that this user has run before, read from the cache folder: with their C, without p4c's JSON.
+"""Programs that this user has run before, read from the cache folder: with their C, without p4c's
+JSON.
 
-Only the user can write to that folder, as for libraries in C. What is kept is named after the program's bytes and the
-text of this package, so that no version of it reads what another one wrote.
+Only the user can write to that folder, as for libraries in C. What is kept is named after the
+program's bytes and the text of this package, so that no version of it reads what another one wrote.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _units: WeakKeyDictionary[Program, CUnit] = WeakKeyDictionary()
 
 @lru_cache(maxsize=4)
 def load_kept(source: bytes, name: str) -> Program:
-    """Load a program as `load_program` does, without its interpreter. Raises :class:`ProgramError`."""
+    """Load a program as `load_program` does, without its interpreter.
+
+    Raises :class:`ProgramError`.
+    """
     from softswitch.switch import Program, load_program
 
     key = sha256(b"\0".join([_version(), name.encode(), source])).hexdigest()[:32]
@@ -55,7 +59,9 @@ def load_kept(source: bytes, name: str) -> Program:
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler of data classes as calls of them, which are read in half the time that setting their fields takes."""
+    """A pickler of data classes as calls of them, which are read in half the time that setting
+    their fields takes.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         if not is_dataclass(value) or isinstance(value, type):
@@ -64,7 +70,9 @@ class _Pickler(pickle.Pickler):
 
 
 def unit_of(program: Program) -> CUnit:
-    """Return a program's C. Raises :class:`ProgramError` for what the native engine does not have."""
+    """Return a program's C. Raises :class:`ProgramError` for what the native engine does not
+    have.
+    """
     return _units.get(program) or generate(program.ir)
 
 

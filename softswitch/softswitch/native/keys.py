@@ -1,4 +1,6 @@
-"""The 64-bit words that the fields of a table's key share, for those who write entries and those who look them up."""
+"""The 64-bit words that the fields of a table's key share, for those who write entries and those
+who look them up.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,18 @@ class KeyLayout:
 
 
 def key_layout(spec: ir.TableSpec) -> KeyLayout:
-    """Put a table's fields into words: in order, and a field that has not more than 64 bits into one word."""
+    """Put a table's fields into words: in order, and a field that has not more than 64 bits into
+    one word.
+    """
     places: list[tuple[int, int] | None] = []
     ranges: list[int] = []
     word, used = 0, 0
     for i, key in enumerate(spec.keys):
         if key.match == "range":
             if key.width > 64:
-                raise ProgramError(spec.place, f"a range of {key.width} bits is not one that the native engine has")
+                raise ProgramError(
+                    spec.place, f"a range of {key.width} bits is not one that the native engine has"
+                )
             ranges.append(i)
             places.append(None)
             continue
@@ -43,7 +49,13 @@ def key_layout(spec: ir.TableSpec) -> KeyLayout:
         else:
             used += key.width
     kinds = {key.match for key in spec.keys}
-    kind = "best" if ranges or spec.match in ("ternary", "range") else "longest" if "lpm" in kinds else "exact"
+    kind = (
+        "best"
+        if ranges or spec.match in ("ternary", "range")
+        else "longest"
+        if "lpm" in kinds
+        else "exact"
+    )
     return KeyLayout(tuple(places), word + (used > 0), tuple(ranges), kind)
 
 
@@ -57,7 +69,9 @@ def split(number: int, count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class KeyCode:
-    """Python that takes a key apart: the target of an assignment, and the words of mask, value and ranges."""
+    """Python that takes a key apart: the target of an assignment, and the words of mask, value and
+    ranges.
+    """
 
     target: str
     mask: Sequence[str]
@@ -66,7 +80,9 @@ class KeyCode:
 
 
 def key_code(spec: ir.TableSpec) -> KeyCode:
-    """Return the code for a table's keys, in which all that is known beforehand is a number already."""
+    """Return the code for a table's keys, in which all that is known beforehand is a number
+    already.
+    """
     layout = key_layout(spec)
     targets: list[str] = []
     ranges: list[str] = []
@@ -91,7 +107,10 @@ def key_code(spec: ir.TableSpec) -> KeyCode:
                 mask[word + at].append(_word(f"m{i}", at, count, shift))
     return KeyCode(
         f"({''.join(f'{target}, ' for target in targets)})",
-        [" | ".join((*parts, str(known))) if parts else str(known) for parts, known in zip(mask, always, strict=True)],
+        [
+            " | ".join((*parts, str(known))) if parts else str(known)
+            for parts, known in zip(mask, always, strict=True)
+        ],
         [" | ".join(parts) for parts in value],
         ranges,
     )

@@ -1,4 +1,6 @@
-"""The places of a packet's fields in C: the bytes of each header as they are sent, a number for each metadata field."""
+"""The places of a packet's fields in C: the bytes of each header as they are sent, a number for
+each metadata field.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _DECISIVE = ("egress_spec", "mcast_grp", "priority")
 
 @dataclass(frozen=True, slots=True)
 class FieldPlace:
-    """A field: its bits ``bit`` to ``bit + width`` of the bytes at ``code``, or the number ``code`` if bit is None."""
+    """A field: its bits ``bit`` to ``bit + width`` of the bytes at ``code``, or the number ``code``
+    if bit is None.
+    """
 
     code: str
     bit: int | None
@@ -25,7 +29,9 @@ class FieldPlace:
 
 @dataclass(frozen=True, slots=True)
 class HeaderPlace:
-    """A header: ``code`` has ``valid`` and ``bytes``; what its variable-length field holds follows ``split`` bytes."""
+    """A header: ``code`` has ``valid`` and ``bytes``; what its variable-length field holds follows
+    ``split`` bytes.
+    """
 
     code: str
     type_name: str
@@ -43,12 +49,16 @@ class CLayout:
         self.headers: dict[str, HeaderPlace] = {}
         self.fields: dict[tuple[str, str], FieldPlace] = {}
         self.varbits: dict[tuple[str, str], str] = {}
-        """What has ``from`` and ``length``, the bytes of the received packet that a variable-length field holds."""
+        """What has ``from`` and ``length``, the bytes of the received packet that a variable-length
+        field holds.
+        """
         self.next_index: dict[str, str] = {}
         self._types: dict[tuple[ir.Field, ...], str] = {}
         self._declared = CText(1)
         self._typedefs = CText()
-        decisive = {(r.header, r.field) for name, r in program.intrinsics.items() if name in _DECISIVE}
+        decisive = {
+            (r.header, r.field) for name, r in program.intrinsics.items() if name in _DECISIVE
+        }
         for header in program.headers.values():
             if header.metadata:
                 self._metadata(header, decisive)
@@ -74,7 +84,11 @@ class CLayout:
             key = (header.name, field.name)
             if not (key in self.usage.read or key in decisive or field.varbit):
                 continue
-            spoken = (field.name,) if header.name.partition("_")[0] == "scalars" else (header.name, field.name)
+            spoken = (
+                (field.name,)
+                if header.name.partition("_")[0] == "scalars"
+                else (header.name, field.name)
+            )
             name = self.names.new("m", *spoken)
             if field.varbit:
                 self._declared(f"struct {{ uint32_t from, length; }} {name};")
@@ -91,22 +105,30 @@ class CLayout:
             self._types[fields] = self.names.new("type", header.type.name)
             size = header.type.width // 8
             more = " uint32_t from, length;" if any(f.varbit for f in fields) else ""
-            self._typedefs(f"typedef struct {{ uint8_t valid, bytes[{max(size, 1)}];{more} }} {self._types[fields]};")
+            self._typedefs(
+                f"typedef struct {{ uint8_t valid, bytes[{max(size, 1)}];{more} }}"
+                f" {self._types[fields]};"
+            )
         bit, split = 0, None
         for field in fields:
             if field.varbit:
                 split = bit // 8
                 self.varbits[header.name, field.name] = f"c->{name}"
                 continue
-            self.fields[header.name, field.name] = FieldPlace(f"c->{name}.bytes", bit, field.width, field.signed)
+            self.fields[header.name, field.name] = FieldPlace(
+                f"c->{name}.bytes", bit, field.width, field.signed
+            )
             bit += field.width
-        self.headers[header.name] = HeaderPlace(f"c->{name}", self._types[fields], header.type.width // 8, split)
+        self.headers[header.name] = HeaderPlace(
+            f"c->{name}", self._types[fields], header.type.width // 8, split
+        )
         self._declared(f"{self._types[fields]} {name};")
 
-    # ---------------------------------------------------------------------------------------------- reading, writing
+    # -- reading, writing --------------------------------------------------------------------------
 
     def loaded(self, place: FieldPlace, out: CText, count: int) -> str:
-        """Return a field's value modulo 2**(64 * count): a word, or the name of ``count`` words if that is above 1.
+        """Return a field's value modulo 2**(64 * count): a word, or the name of ``count`` words if
+        that is above 1.
 
         ``count`` is not above the words of the field.
         """
@@ -116,7 +138,10 @@ class CLayout:
             return f"{place.code}[0]"
         if count > 1:
             name = out.temporary()
-            out(f"uint64_t {name}[{count}];", f"wide_get({name}, {count}, {place.code}, {place.bit}, {place.width});")
+            out(
+                f"uint64_t {name}[{count}];",
+                f"wide_get({name}, {count}, {place.code}, {place.bit}, {place.width});",
+            )
             if place.signed and count == words(place.width):
                 out(f"wide_cut({name}, {count}, {place.width}, 1);")
             return name
@@ -140,7 +165,9 @@ class CLayout:
         return f"({code} & {mask})" if bit % 8 else code
 
     def stored(self, place: FieldPlace, value: str, out: CText) -> None:
-        """Write the assignment of a value that fits: a word, or the name of as many words as the field has."""
+        """Write the assignment of a value that fits: a word, or the name of as many words as the
+        field has.
+        """
         count = words(place.width)
         if place.bit is None:
             if count == 1:
@@ -162,6 +189,6 @@ class CLayout:
             keep = (1 << size * 8) - 1 & ~mask
             shifted = f"({value}) << {spare}" if spare else f"({value})"
             out(
-                f"put{size}({place.code} + {first}, (get{size}({place.code} + {first}) & {keep:#x}ull) | "
-                f"({shifted} & {mask:#x}ull));"
+                f"put{size}({place.code} + {first}, (get{size}({place.code} + {first}) &"
+                f" {keep:#x}ull) | ({shifted} & {mask:#x}ull));"
             )

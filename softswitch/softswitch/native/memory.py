@@ -12,14 +12,18 @@ from ctoolchain import Loaded
 PUT, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER, STORE = range(1, 11)
 """The kinds of commands, as in switch.c."""
 
-COUNTERS, REGISTERS, METERS, STATES, DROPPED, OVERRUNS, ERRORS, PACKETS, RANDOM, EVENTS, LOGGING = range(11)
+COUNTERS, REGISTERS, METERS, STATES, DROPPED, OVERRUNS, ERRORS, PACKETS, RANDOM, EVENTS, LOGGING = (
+    range(11)
+)
 """The parts of a switch, as in switch.c."""
 
 NONE = (1 << 64) - 1
 
 
 class Memory:
-    """A switch in C. What Python writes reaches it in commands, each of which packets see whole or not at all."""
+    """A switch in C. What Python writes reaches it in commands, each of which packets see whole or
+    not at all.
+    """
 
     def __init__(self, loaded: Loaded, drop_port: int, seed: int) -> None:
         self.ffi = loaded.ffi
@@ -36,9 +40,13 @@ class Memory:
         if self._waiting is not None:
             self._waiting.append(commands)
             return
-        wrong = self.library.ss_apply(self.switch, self.ffi.from_buffer("uint64_t[]", commands), len(commands) // 8)
+        wrong = self.library.ss_apply(
+            self.switch, self.ffi.from_buffer("uint64_t[]", commands), len(commands) // 8
+        )
         if wrong:
-            raise AssertionError(f"the native switch does not understand word {wrong - 1} of {commands.hex(' ', 8)}")
+            raise AssertionError(
+                f"the native switch does not understand word {wrong - 1} of {commands.hex(' ', 8)}"
+            )
 
     @contextmanager
     def batch(self) -> Iterator[None]:

@@ -12,7 +12,10 @@ from .text import CNames, CText, array, literal, words
 
 
 class CParserWriter:
-    """A writer of the function that parses a packet. It leaves the offset of the payload in ``c->off``."""
+    """A writer of the function that parses a packet.
+
+    It leaves the offset of the payload in ``c->off``.
+    """
 
     def __init__(self, unit: Unit, out: CText) -> None:
         self.unit = unit
@@ -25,7 +28,10 @@ class CParserWriter:
 
     def write(self) -> None:
         out, parser = self.out, self.program.parser
-        out("/* Parse a packet; return DROPPED if an assertion fails. Errors of copies are not counted again. */")
+        out(
+            "/* Parse a packet; return DROPPED if an assertion fails. Errors of copies are not"
+            " counted again. */"
+        )
         with out.block("static int parse(ss_switch *s, packet *p, int original, uint64_t now_ns)"):
             out("context *c = &p->c;", "c->off = 0;")
             if parser.initial is not None:
@@ -53,7 +59,7 @@ class CParserWriter:
     def _expressions(self, place: str) -> CExpressions:
         return CExpressions(self.layout, self.out, place, (), self._look)
 
-    # --------------------------------------------------------------------------------------------------- transitions
+    # -- transitions -------------------------------------------------------------------------------
 
     def _goto(self, target: str | None) -> str:
         return "goto done;" if target is None else f"goto {self._labels[target]};"
@@ -78,7 +84,9 @@ class CParserWriter:
             out(f"if ({condition}) {self._goto(transition.next_state)}")
         out(self._goto(None))
 
-    def _condition(self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]) -> str | None:
+    def _condition(
+        self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]
+    ) -> str | None:
         """Return the condition of the transition, None if it is always taken."""
         if transition.value_set is not None:
             return self._in_set(state, transition, keys)
@@ -96,11 +104,16 @@ class CParserWriter:
                     tests.append(f"({part} & {literal(some)}) == {literal(value >> 64 * i)}")
         return " && ".join(tests) or None
 
-    def _in_set(self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]) -> str:
+    def _in_set(
+        self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]
+    ) -> str:
         assert transition.value_set is not None
         number = list(self.program.value_sets).index(transition.value_set)
         if any(width > 64 for _, width in keys):
-            raise ProgramError(state.place, "a value set of more than 64 bits is not one that the native engine has")
+            raise ProgramError(
+                state.place,
+                "a value set of more than 64 bits is not one that the native engine has",
+            )
         name, masks = self.out.temporary(), self.out.temporary()
         self.out(f"const uint64_t {name}[] = {{{', '.join(key for key, _ in keys)}}};")
         given = [mask for _, mask in transition.matches]
@@ -110,19 +123,23 @@ class CParserWriter:
         self.out(f"static const uint64_t {masks}[] = {array(packed, len(keys))};")
         return f"in_set(&s->value_sets[{number}], {name}, {masks}, {len(keys)})"
 
-    # ---------------------------------------------------------------------------------------------------- operations
+    # -- operations --------------------------------------------------------------------------------
 
     def _op(self, op: ir.ParserOp) -> None:
         out = self.out
         if isinstance(op, ir.Extract):
             self._extract(op)
         elif isinstance(op, ir.Assign):
-            self.statements.assign(op.target.header, op.target.field, op.value, self._expressions(op.place))
+            self.statements.assign(
+                op.target.header, op.target.field, op.value, self._expressions(op.place)
+            )
         elif isinstance(op, ir.Verify):
             expressions = self._expressions(op.place)
             code = expressions.constant(op.error)
             if code is None:
-                raise ProgramError(op.place, "an error that is computed is not one that the native engine has")
+                raise ProgramError(
+                    op.place, "an error that is computed is not one that the native engine has"
+                )
             with out.block(f"if (!{expressions.truth(op.condition)})"):
                 self._error_code(code)
         elif isinstance(op, ir.Advance):
@@ -139,7 +156,10 @@ class CParserWriter:
         expressions = self._expressions(place)
         low, high = expressions.bounds(expr)
         if low < 0 or high >= 1 << 64:
-            raise ProgramError(place, "a length that is not a word without sign is not one that the native engine has")
+            raise ProgramError(
+                place,
+                "a length that is not a word without sign is not one that the native engine has",
+            )
         held = self.out.temporary()
         self.out(f"const uint64_t {held} = {expressions.word(expr)};")
         return held
@@ -193,7 +213,10 @@ class CParserWriter:
         if held.split is None:
             if held.size:
                 self._need(str(held.size))
-                out(f"memcpy({held.code}.bytes, p->data + c->off, {held.size});", f"c->off += {held.size};")
+                out(
+                    f"memcpy({held.code}.bytes, p->data + c->off, {held.size});",
+                    f"c->off += {held.size};",
+                )
         else:
             self._extract_variable(op, header)
         out(f"{held.code}.valid = 1;")
@@ -214,12 +237,15 @@ class CParserWriter:
         out(f"memcpy({held.code}.bytes, p->data + c->off, {held.split});")
         out(f"{held.code}.from = c->off + {held.split};", f"{held.code}.length = {bits} >> 3;")
         out(f"c->off += {held.split} + ({bits} >> 3);")
-        out(f"memcpy({held.code}.bytes + {held.split}, p->data + c->off, {rest});", f"c->off += {rest};")
+        out(
+            f"memcpy({held.code}.bytes + {held.split}, p->data + c->off, {rest});",
+            f"c->off += {rest};",
+        )
 
 
 def _is_cyclic(parser: ir.Parser) -> bool:
-    """Return whether some state can be reached from itself, by removing states without successors until none is
-    left."""
+    """Return whether some state can be reached from itself, by removing states without successors
+    until none is left."""
     left = {
         name: {t.next_state for t in state.transitions if t.next_state is not None}
         for name, state in parser.states.items()

@@ -1,4 +1,6 @@
-"""The programs that C calls: those in C, and those in Python, which C cannot run or which are watched."""
+"""The programs that C calls: those in C, and those in Python, which C cannot run or which are
+watched.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class CProgram(Protocol):
 
     @property
     def events(self) -> Any:
-        """Return the pointer to the number of words that wait for `report`; None if there never are any."""
+        """Return the pointer to the number of words that wait for `report`; None if there never are
+        any.
+        """
 
     def report(self) -> None:
         """Pass digests and messages on."""
@@ -44,8 +48,9 @@ def functions_of(
     names: Sequence[str],
     guard: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Any:
-    """Return the structure `made`, filled with the functions of a program, whose own library knows other types of the
-    same form. `guard` is entered while they are replaced by those of another library."""
+    """Return the structure `made`, filled with the functions of a program, whose own library knows
+    other types of the same form. `guard` is entered while they are replaced by those of another
+    library."""
 
     def use_library() -> None:
         of, library, _ = program.native
@@ -64,7 +69,9 @@ def functions_of(
 
 
 class PythonProgram:
-    """The two halves of a switch, called back by C. Threads hold `lock` for each batch of packets."""
+    """The two halves of a switch, called back by C. Threads hold `lock` for each batch of
+    packets.
+    """
 
     def __init__(self, pipelines: Pipelines, lock: HandoverLock | None = None) -> None:
         self._pipelines = pipelines
@@ -78,14 +85,15 @@ class PythonProgram:
         """Return a new structure with the functions; this object must live as long.
 
         Args:
-            ffi: cffi's interface to the types.
-            kind: what `ffi.new` makes.
-            onerror: called with the kind, the error and the traceback of what a half raises; by default it is printed.
+            ffi: cffi's interface to the types. kind: what `ffi.new` makes. onerror: called with the
+            kind, the error and the traceback of what a half raises; by default it is printed.
         """
         self._ffi = ffi
         made = ffi.new(kind)
         for name in ("ingress", "egress", "drop"):
-            callback = ffi.callback(ffi.typeof(getattr(made, name)), getattr(self, f"_{name}"), onerror=onerror)
+            callback = ffi.callback(
+                ffi.typeof(getattr(made, name)), getattr(self, f"_{name}"), onerror=onerror
+            )
             setattr(made, name, callback)
             self._callbacks.append(callback)
         return made
@@ -99,10 +107,20 @@ class PythonProgram:
         """Report nothing: Python has passed on digests already."""
 
     def _ingress(self, _state: Any, port: int, data: Any, length: int, now_ns: int) -> Any:
-        return self._listed(self._pipelines.ingress(port, self._ffi.buffer(data, length)[:], now_ns))
+        return self._listed(
+            self._pipelines.ingress(port, self._ffi.buffer(data, length)[:], now_ns)
+        )
 
     def _egress(
-        self, _state: Any, packet: Any, enq_ns: int, now_ns: int, met: int, leaves: int, out: Any, room: int
+        self,
+        _state: Any,
+        packet: Any,
+        enq_ns: int,
+        now_ns: int,
+        met: int,
+        leaves: int,
+        out: Any,
+        room: int,
     ) -> int:
         _, queued = self._waiting.pop(packet.holder[3])
         made = 0

@@ -19,8 +19,8 @@ _INCLUDED = ("types.h", "abi.h", "tm.h", "tm.c")
 
 
 def c_source(name: str, *included: str) -> tuple[CSource, str]:
-    """Return the C file of a name with what it includes, the traffic manager among them, whose declarations are
-    second."""
+    """Return the C file of a name with what it includes, the traffic manager among them, whose
+    declarations are second."""
     texts = {file: (_FOLDER / file).read_text(encoding="utf-8") for file in (*_INCLUDED, *included)}
     text = (_FOLDER / f"{name}.c").read_text(encoding="utf-8")
     return CSource(name, text, texts), texts["abi.h"] + texts["tm.h"]
@@ -67,7 +67,10 @@ class NativeScheduler:
         return self._rate_bps
 
     def set_rate(self, rate_bps: int | None, now_ns: int) -> None:
-        """Change the line's rate, also for the rest of the packet on it. Raise ValueError for a rate out of range."""
+        """Change the line's rate, also for the rest of the packet on it.
+
+        Raise ValueError for a rate out of range.
+        """
         rate = _rate(rate_bps)
         with self._guard():
             self._rate_bps = rate_bps
@@ -75,14 +78,22 @@ class NativeScheduler:
             self._reconfigured(now_ns)
 
     def config(self, queue: int) -> QueueConfig:
-        """Return the configuration of one queue. Raise ValueError for a queue that the port does not have."""
+        """Return the configuration of one queue.
+
+        Raise ValueError for a queue that the port does not have.
+        """
         return self._configs[self._existing(queue)]
 
     def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None:
-        """Replace a queue's configuration. Raise ValueError for a queue that the port does not have."""
+        """Replace a queue's configuration.
+
+        Raise ValueError for a queue that the port does not have.
+        """
         self._configs[self._existing(queue)] = config
         with self._guard():
-            self._library.tm_configure(self.port, queue, self._ffi.new("tm_config *", _in_c(config)), now_ns)
+            self._library.tm_configure(
+                self.port, queue, self._ffi.new("tm_config *", _in_c(config)), now_ns
+            )
             self._reconfigured(now_ns)
 
     @property
@@ -97,7 +108,9 @@ class NativeScheduler:
 
     @property
     def unknown_queue_packets(self) -> int:
-        """Return the number of packets dropped because they named a queue that the port does not have."""
+        """Return the number of packets dropped because they named a queue that the port does not
+        have.
+        """
         return int(self.port.unknown_queue_packets)
 
     @property
@@ -106,17 +119,21 @@ class NativeScheduler:
         return bool(self.port.is_transparent)
 
     def set_queues(self, count: int, now_ns: int) -> None:
-        """Add queues, or remove the last ones and their totals, as `PortScheduler` does, and raise ValueError like
-        it."""
+        """Add queues, or remove the last ones and their totals, as `PortScheduler` does, and raise
+        ValueError like it."""
         if not 0 <= count <= MAX_QUEUES:
             raise ValueError(f"queues: {count} is not in 0..{MAX_QUEUES}")
         with self._guard():
             for number in range(count, self.queues):
                 if self.port.queue[number].packets:
-                    raise ValueError(f"queues: {self.port.queue[number].packets} packets wait in queue {number}")
+                    raise ValueError(
+                        f"queues: {self.port.queue[number].packets} packets wait in queue {number}"
+                    )
             config = QueueConfig()
             self._configs = self._configs[:count] + [config] * (count - self.queues)
-            self._library.tm_set_queues(self.port, count, self._ffi.new("tm_config *", _in_c(config)))
+            self._library.tm_set_queues(
+                self.port, count, self._ffi.new("tm_config *", _in_c(config))
+            )
             self._reconfigured(now_ns)
 
     @property
@@ -140,7 +157,9 @@ class NativeScheduler:
 
     def _existing(self, queue: int) -> int:
         if not 0 <= queue < self.queues:
-            raise ValueError(f"queue: {queue} does not exist (the port has queues 0 to {self.queues - 1})")
+            raise ValueError(
+                f"queue: {queue} does not exist (the port has queues 0 to {self.queues - 1})"
+            )
         return queue
 
     def _reconfigured(self, now_ns: int) -> None:

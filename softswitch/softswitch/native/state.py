@@ -15,10 +15,12 @@ from .memory import COUNTERS, NONE, PUT, REMOVE, STORE, VALUES, Memory
 
 
 class NativeCells:
-    """An array's numbers of ``words`` words each, from word ``first`` on. They are read from memory and written by
-    commands, so that a batch writes them along with everything else."""
+    """An array's numbers of ``words`` words each, from word ``first`` on. They are read from memory
+    and written by commands, so that a batch writes them along with everything else."""
 
-    def __init__(self, memory: Memory, part: int, number: int, first: int, size: int, words: int) -> None:
+    def __init__(
+        self, memory: Memory, part: int, number: int, first: int, size: int, words: int
+    ) -> None:
         kind: Literal["q", "Q"] = "q" if part == COUNTERS else "Q"
         self._view = memory.part(part, number, kind, first + size * words)[first:]
         self._memory = memory
@@ -42,7 +44,9 @@ class NativeCells:
     def __setitem__(self, index: int, value: int) -> None:
         if not 0 <= index < self._size:
             raise IndexError(index)
-        self._memory.send(STORE, *self._place, self._first + index * self._words, *split(value, self._words))
+        self._memory.send(
+            STORE, *self._place, self._first + index * self._words, *split(value, self._words)
+        )
 
 
 class NativeMeter(Meter):
@@ -66,7 +70,9 @@ class NativeMeter(Meter):
 
 
 class Replicas(UserDict[int, Any]):
-    """Multicast groups or clone sessions by number, as ``words`` turns each into the words of a native entry."""
+    """Multicast groups or clone sessions by number, as ``words`` turns each into the words of a
+    native entry.
+    """
 
     def __init__(self, memory: Memory, table: int, words: Callable[[Any], Sequence[int]]) -> None:
         super().__init__()
@@ -84,7 +90,9 @@ class Replicas(UserDict[int, Any]):
 
 
 class NativeValueSet(ValueSet):
-    """A value set that is told whole whenever it changes; ``parts`` is how many values its members have."""
+    """A value set that is told whole whenever it changes; ``parts`` is how many values its members
+    have.
+    """
 
     def __init__(self, memory: Memory, number: int, parts: int) -> None:
         super().__init__()

@@ -44,7 +44,9 @@ class Unit:
         return f"s->dropped[{self.number(self.reasons, reason)}]++;"
 
     def intrinsic(self, name: str) -> str | None:
-        """Return the place of a field that the switch knows, None if the program lacks it or never reads it."""
+        """Return the place of a field that the switch knows, None if the program lacks it or never
+        reads it.
+        """
         ref = self.program.intrinsics.get(name)
         place = None if ref is None else self.layout.fields.get((ref.header, ref.field))
         return None if place is None else place.code
@@ -59,8 +61,8 @@ class Unit:
 class Statements:
     """A writer of primitives into one function.
 
-    ``kind`` is parser, ingress, egress or deparser. ``leave`` and ``dropped`` are the statements that end the function,
-    and so the pipeline or the packet.
+    ``kind`` is parser, ingress, egress or deparser. ``leave`` and ``dropped`` are the statements
+    that end the function, and so the pipeline or the packet.
     """
 
     def __init__(self, unit: Unit, out: CText, kind: str, leave: str, dropped: str) -> None:
@@ -76,7 +78,7 @@ class Statements:
     def expressions(self, place: str, params: Sequence[ir.Param] = ()) -> CExpressions:
         return CExpressions(self.layout, self.out, place, params)
 
-    # -------------------------------------------------------------------------------------------------------- bodies
+    # -- bodies ------------------------------------------------------------------------------------
 
     def body(self, body: tuple[ir.Primitive, ...], params: Sequence[ir.Param]) -> None:
         """Write a whole body, whose jumps become gotos."""
@@ -94,7 +96,9 @@ class Statements:
                     continue
                 condition = "1"
                 if primitive.op == "_jump_if_zero":
-                    condition = f"!{self.expressions(primitive.place, params).truth(primitive.args[0])}"
+                    condition = (
+                        f"!{self.expressions(primitive.place, params).truth(primitive.args[0])}"
+                    )
                 with out.block(f"if ({condition})"):
                     if jumps[i] <= i:
                         with out.block(f"if (++jumps > {LOOP_LIMIT})"):
@@ -109,14 +113,16 @@ class Statements:
         writer: Callable[[ir.Primitive, CExpressions], None] = getattr(self, f"_{name}")
         writer(primitive, self.expressions(primitive.place, params))
 
-    # ---------------------------------------------------------------------------------------------------- assignment
+    # -- assignment --------------------------------------------------------------------------------
 
     def assign(self, header: str, name: str, value: ir.Expr, expressions: CExpressions) -> None:
         """Assign to a field, cut to its width."""
         found = self.program.headers[header].type.field(name)
         assert found is not None
         if found.varbit:
-            raise expressions.fail(f"variable-length field '{header}.{name}' cannot be assigned a number")
+            raise expressions.fail(
+                f"variable-length field '{header}.{name}' cannot be assigned a number"
+            )
         place = self.layout.fields.get((header, name))
         # A value that nobody reads may still look ahead of the parser, beyond the packet's end.
         code = expressions.cut(value, found.width, found.signed)
@@ -136,7 +142,9 @@ class Statements:
             code = held
         self.layout.stored(place, code, self.out)
 
-    def _to(self, target: ir.Expr, expressions: CExpressions, write: Callable[[str, str], None]) -> None:
+    def _to(
+        self, target: ir.Expr, expressions: CExpressions, write: Callable[[str, str], None]
+    ) -> None:
         """Write what ``write(header, field)`` does to the field that a target denotes."""
         targets, index = expressions.targets(target)
         if index is None:
@@ -161,7 +169,9 @@ class Statements:
 
     def _assign_VL(self, primitive: ir.Primitive, expressions: CExpressions) -> None:  # noqa: N802
         places = [
-            self.layout.varbits.get((arg.header, arg.field)) if isinstance(arg, ir.FieldRef) else None
+            self.layout.varbits.get((arg.header, arg.field))
+            if isinstance(arg, ir.FieldRef)
+            else None
             for arg in primitive.args
         ]
         if None in places:
@@ -171,7 +181,7 @@ class Statements:
     def _assign_bytes(self, target: str, source: str) -> None:
         self.out(f"{target}.from = {source}.from;", f"{target}.length = {source}.length;")
 
-    # ------------------------------------------------------------------------------------------------------- headers
+    # -- headers -----------------------------------------------------------------------------------
 
     def invalidate(self, header: str) -> None:
         """Make a header invalid and zero, because fields of invalid headers read as zeros."""
@@ -185,8 +195,12 @@ class Statements:
             if other != header:
                 self.invalidate(other)
 
-    def _chosen(self, names: tuple[str, ...], index: str | None, write: Callable[[str], None]) -> None:
-        """Write code for the one name that ``index`` selects; an index out of range does nothing."""
+    def _chosen(
+        self, names: tuple[str, ...], index: str | None, write: Callable[[str], None]
+    ) -> None:
+        """Write code for the one name that ``index`` selects; an index out of range does
+        nothing.
+        """
         if index is None:
             write(names[0])
             return
@@ -210,7 +224,11 @@ class Statements:
                         self.validated(target)
                 self._copy_member(target, source)
 
-        self._chosen(sources, source_index, lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)))
+        self._chosen(
+            sources,
+            source_index,
+            lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)),
+        )
 
     _copy_header = _assign_header
 
@@ -223,7 +241,9 @@ class Statements:
             self._make_valid(target)
         for left, right in zip(to.type.fields, of.type.fields, strict=True):
             if left.varbit and right.varbit:
-                self._assign_bytes(*(self.layout.varbits[at] for at in ((target, left.name), (source, right.name))))
+                self._assign_bytes(
+                    *(self.layout.varbits[at] for at in ((target, left.name), (source, right.name)))
+                )
             else:
                 self.assign(target, left.name, ir.FieldRef(source, right.name), expressions)
 
@@ -242,14 +262,22 @@ class Statements:
             for to, of in zip(unions[target].headers, unions[source].headers, strict=True):
                 self._copy_member(to, of)
 
-        self._chosen(sources, source_index, lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)))
+        self._chosen(
+            sources,
+            source_index,
+            lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)),
+        )
 
-    def _elements(self, expr: ir.Expr, expressions: CExpressions) -> tuple[str, list[tuple[str, ...]]]:
+    def _elements(
+        self, expr: ir.Expr, expressions: CExpressions
+    ) -> tuple[str, list[tuple[str, ...]]]:
         """Return the name of a stack and the headers of each element."""
         if isinstance(expr, ir.StackRef):
             return expr.name, [(header,) for header in self.program.stacks[expr.name].headers]
         if isinstance(expr, ir.UnionStackRef):
-            return expr.name, [self.program.unions[u].headers for u in self.program.union_stacks[expr.name].unions]
+            return expr.name, [
+                self.program.unions[u].headers for u in self.program.union_stacks[expr.name].unions
+            ]
         raise expressions.fail("a header stack is expected")
 
     def _assign_header_stack(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
@@ -314,7 +342,7 @@ class Statements:
 
         self._chosen(*expressions.alternatives(primitive.args[0]), remove)
 
-    # ------------------------------------------------------------------------------------------- what becomes of it
+    # -- what becomes of it ------------------------------------------------------------------------
 
     def _drop(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         for name, value in (("egress_spec", "s->drop_port"), ("mcast_grp", "0")):
@@ -336,14 +364,21 @@ class Statements:
     def _generate_digest(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self.out(f"c->digest = {self._list(primitive.args[1], self.program.digests, expressions)};")
 
-    def _clone_ingress_pkt_to_egress(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
+    def _clone_ingress_pkt_to_egress(
+        self, primitive: ir.Primitive, expressions: CExpressions
+    ) -> None:
         fields = self._list(primitive.args[1], self.program.field_lists, expressions)
-        self.out(f"c->clone = ({expressions.word(primitive.args[0])} & 0x7fff) | 0x8000;", f"c->clone_list = {fields};")
+        self.out(
+            f"c->clone = ({expressions.word(primitive.args[0])} & 0x7fff) | 0x8000;",
+            f"c->clone_list = {fields};",
+        )
 
     _clone_egress_pkt_to_egress = _clone_ingress_pkt_to_egress
 
     def _resubmit(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
-        self.out(f"c->again = {self._list(primitive.args[0], self.program.field_lists, expressions)};")
+        self.out(
+            f"c->again = {self._list(primitive.args[0], self.program.field_lists, expressions)};"
+        )
 
     _recirculate = _resubmit
 
@@ -358,7 +393,7 @@ class Statements:
         condition, value = expressions.index(primitive.args[0], 1 << 31)
         self.out(f"if ({condition} && {value} < c->truncated) c->truncated = {value};")
 
-    # --------------------------------------------------------------------------------------------------------- state
+    # -- state -------------------------------------------------------------------------------------
 
     def _object(self, expr: ir.Expr, kind: str, expressions: CExpressions) -> str:
         if not isinstance(expr, ir.ObjectRef) or expr.kind != kind:
@@ -366,7 +401,12 @@ class Statements:
         return expr.name
 
     def _in_range(
-        self, index: ir.Expr, size: int, what: str, expressions: CExpressions, write: Callable[[str], None]
+        self,
+        index: ir.Expr,
+        size: int,
+        what: str,
+        expressions: CExpressions,
+        write: Callable[[str], None],
     ) -> None:
         """Write code that uses an index; an index out of range is counted and otherwise ignored."""
         condition, value = expressions.index(index, size)
@@ -386,7 +426,10 @@ class Statements:
             raise expressions.fail(f"counter '{name}' is direct")
 
         def write(index: str) -> None:
-            self.out(f"s->counters[{number}][{index}]++;", f"s->counters[{number}][{array.size} + {index}] += c->size;")
+            self.out(
+                f"s->counters[{number}][{index}]++;",
+                f"s->counters[{number}][{array.size} + {index}] += c->size;",
+            )
 
         self._in_range(primitive.args[1], array.size, f"counter {name}", expressions, write)
 
@@ -400,7 +443,9 @@ class Statements:
             lambda _: self._to(
                 primitive.args[0],
                 expressions,
-                lambda h, f: self.assign(h, f, ir.RegisterRef(name, primitive.args[2]), expressions),
+                lambda h, f: self.assign(
+                    h, f, ir.RegisterRef(name, primitive.args[2]), expressions
+                ),
             ),
         )
 
@@ -412,7 +457,9 @@ class Statements:
 
         def write(index: str) -> None:
             cell = f"s->registers[{number}] + {size} * {index}"
-            self.out(f"*({cell}) = {value};" if size == 1 else f"memcpy({cell}, {value}, {8 * size});")
+            self.out(
+                f"*({cell}) = {value};" if size == 1 else f"memcpy({cell}, {value}, {8 * size});"
+            )
 
         self._in_range(primitive.args[1], array.size, f"register {name}", expressions, write)
 
@@ -426,18 +473,25 @@ class Statements:
 
         def write(index: str) -> None:
             held = self.out.temporary()
-            self.out(f"uint64_t {held} = meter_colour(s->meters[{number}] + {index}, {amount}, now_ns);")
+            self.out(
+                f"uint64_t {held} = meter_colour(s->meters[{number}] + {index}, {amount}, now_ns);"
+            )
             self._to(primitive.args[2], expressions, lambda h, f: self.assign_word(h, f, held))
 
         self._in_range(primitive.args[1], array.size, f"meter {name}", expressions, write)
 
-    def _modify_field_with_hash_based_offset(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
+    def _modify_field_with_hash_based_offset(
+        self, primitive: ir.Primitive, expressions: CExpressions
+    ) -> None:
         # Base, size and sum are taken modulo 2**64, as simple_switch does.
         base, size = (expressions.word(primitive.args[i]) for i in (1, 3))
         name = self._object(primitive.args[2], "calculation", expressions)
         value = self.unit.calculations.value(self.program.calculations[name], self.out)
         held, limit = self.out.temporary(), self.out.temporary()
-        self.out(f"uint64_t {limit} = {size};", f"uint64_t {held} = {base} + {value} % ({limit} ? {limit} : 1);")
+        self.out(
+            f"uint64_t {limit} = {size};",
+            f"uint64_t {held} = {base} + {value} % ({limit} ? {limit} : 1);",
+        )
         self._to(primitive.args[0], expressions, lambda h, f: self.assign_word(h, f, held))
 
     def _modify_field_rng_uniform(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
@@ -454,7 +508,9 @@ class Statements:
         if not isinstance(text, ir.Text) or not isinstance(values, ir.Vector):
             raise expressions.fail("a string and its values are expected")
         number = len(self.unit.messages)
-        self.unit.messages.append((text.value, write_event(self.out, "LOGGED", number, values.items, expressions)))
+        self.unit.messages.append(
+            (text.value, write_event(self.out, "LOGGED", number, values.items, expressions))
+        )
 
     def _assert(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         with self.out.block(f"if (!{expressions.truth(primitive.args[0])})"):

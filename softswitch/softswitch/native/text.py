@@ -36,8 +36,8 @@ class CText:
 
 
 class CNames:
-    """Distinct C identifiers. What comes from a P4 name is cut to ASCII letters, digits and underscores; the prefix
-    keeps it apart from every other identifier."""
+    """Distinct C identifiers. What comes from a P4 name is cut to ASCII letters, digits and
+    underscores; the prefix keeps it apart from every other identifier."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()

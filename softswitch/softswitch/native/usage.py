@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping
 from softswitch import ir
 
 _WRITTEN: Mapping[str, int] = {
-    **dict.fromkeys(("assign", "assign_VL", "assign_header", "copy_header", "modify_field", "register_read"), 0),
-    **dict.fromkeys(("add", "subtract", "bit_xor", "bit_or", "bit_and", "shift_left", "shift_right"), 0),
+    **dict.fromkeys(
+        ("assign", "assign_VL", "assign_header", "copy_header", "modify_field", "register_read"), 0
+    ),
+    **dict.fromkeys(
+        ("add", "subtract", "bit_xor", "bit_or", "bit_and", "shift_left", "shift_right"), 0
+    ),
     **dict.fromkeys(("modify_field_with_hash_based_offset", "modify_field_rng_uniform"), 0),
     "execute_meter": 2,
 }
@@ -16,14 +20,18 @@ _WRITTEN: Mapping[str, int] = {
 
 
 class Usage:
-    """The fields that a program reads and writes, as (header, field), and the primitives that it has."""
+    """The fields that a program reads and writes, as (header, field), and the primitives that it
+    has.
+    """
 
     def __init__(self, program: ir.ProgramIR) -> None:
         self.program = program
         self.read: set[tuple[str, str]] = set()
         self.written: set[tuple[str, str]] = set()
         self.primitives: set[str] = set()
-        self._note((program.actions, program.parser, program.ingress, program.egress, program.deparser))
+        self._note(
+            (program.actions, program.parser, program.ingress, program.egress, program.deparser)
+        )
         self._note((program.calculations, program.checksums, program.meters, program.profiles))
         self._note((program.digests, program.field_lists))
 
@@ -78,6 +86,12 @@ class Usage:
             case ir.HeaderRef(name):
                 return {(name, field.name) for field in headers[name].type.fields}
             case ir.Op("access_field", ir.Op() | ir.HeaderRef() as left, ir.Const(number)):
-                alternatives = [headers[name] for name in ir.header_alternatives(self.program, left)]
-                return {(h.name, field.name) for h in alternatives for field in h.type.fields[number : number + 1]}
+                alternatives = [
+                    headers[name] for name in ir.header_alternatives(self.program, left)
+                ]
+                return {
+                    (h.name, field.name)
+                    for h in alternatives
+                    for field in h.type.fields[number : number + 1]
+                }
         return set()

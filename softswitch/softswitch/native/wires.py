@@ -1,4 +1,6 @@
-"""The switch between real interfaces in C (core.c): what `softswitch.realtime.core.Core` is in Python."""
+"""The switch between real interfaces in C (core.c): what `softswitch.realtime.core.Core` is in
+Python.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,17 @@ _FUNCTIONS = ("ingress", "egress", "drop", "lock", "unlock")
 
 
 def load_wires(compilers: Sequence[Compiler] | None = None) -> Loaded | None:
-    """Return the library of wires.c; None: there is no compiler. Raise `ToolchainError` if none can build it."""
+    """Return the library of wires.c; None: there is no compiler.
+
+    Raise `ToolchainError` if none can build it.
+    """
     source, declared = c_source("wires", "wires.h", "core.c")
     return load(source, declared + source.includes["wires.h"], compilers)
 
 
 class Wires:
-    """The ports, queues and counters of one switch in C. Threads in C may use them at the same time.
+    """The ports, queues and counters of one switch in C. Threads in C may use them at the same
+    time.
 
     Args:
         native: the library of `load_wires`.
@@ -35,7 +41,9 @@ class Wires:
         epoch_ns: the time of the monotonic clock at which the switch's own begins.
     """
 
-    def __init__(self, native: Loaded, queues: int = QUEUES, groups: int = 1, epoch_ns: int = 0) -> None:
+    def __init__(
+        self, native: Loaded, queues: int = QUEUES, groups: int = 1, epoch_ns: int = 0
+    ) -> None:
         self.native = native
         self.ffi, self.library, _ = native
         self.groups = groups
@@ -45,7 +53,9 @@ class Wires:
         """The structure `core_outlet` of each port."""
         self.schedulers: dict[int, NativeScheduler] = {}
         self._nowhere = self.scheduler(None)
-        made = self.library.wires_new(queues, groups, epoch_ns, self._nowhere.port, wake_fds, self.news_fd)
+        made = self.library.wires_new(
+            queues, groups, epoch_ns, self._nowhere.port, wake_fds, self.news_fd
+        )
         if made == self.ffi.NULL:
             raise MemoryError
         self.wires = self.ffi.gc(made, self.library.wires_free)
@@ -69,16 +79,22 @@ class Wires:
         finally:
             self.library.wires_unlock(self.wires)
 
-    def scheduler(self, rate_bps: int | None, queues: Sequence[QueueConfig] | None = None) -> NativeScheduler:
+    def scheduler(
+        self, rate_bps: int | None, queues: Sequence[QueueConfig] | None = None
+    ) -> NativeScheduler:
         """Return queues for a port."""
         return NativeScheduler(self.native, rate_bps, queues, self.guard)
 
-    def add(self, port: int, scheduler: NativeScheduler, is_interface: bool = True, group: int = 0) -> Any:
-        """Add a port, which is down until it has an interface; one without is the controllers'. Raise ValueError if
-        there is already one of that number."""
+    def add(
+        self, port: int, scheduler: NativeScheduler, is_interface: bool = True, group: int = 0
+    ) -> Any:
+        """Add a port, which is down until it has an interface; one without is the controllers'.
+        Raise ValueError if there is already one of that number."""
         if port in self.outlets:
             raise ValueError(f"port {port} is given twice")
-        outlet = self.library.wires_add(self.wires, port, scheduler.port, group % self.groups, is_interface)
+        outlet = self.library.wires_add(
+            self.wires, port, scheduler.port, group % self.groups, is_interface
+        )
         if outlet == self.ffi.NULL:
             raise MemoryError
         self.outlets[port] = outlet
@@ -93,8 +109,8 @@ class Wires:
 
     @property
     def switch(self) -> CProgram | PythonProgram | None:
-        """Return the program. It may be replaced at any time; waiting packets still leave by the one that queued
-        them."""
+        """Return the program. It may be replaced at any time; waiting packets still leave by the
+        one that queued them."""
         return self._switch
 
     @switch.setter
@@ -105,7 +121,9 @@ class Wires:
             made = (
                 switch.functions(self.ffi, "core_program *")
                 if isinstance(switch, PythonProgram)
-                else functions_of(switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS, self.guard)
+                else functions_of(
+                    switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS, self.guard
+                )
             )
             self._programs.append((switch, made))
         self._install(made)
@@ -116,14 +134,24 @@ class Wires:
         self._install(made)
 
     def _install(self, program: Any) -> None:
-        """Let packets that come run through a program. Threads enter Python's lock while one in Python is kept."""
-        locks = [of.lock for of, _ in self._programs if isinstance(of, PythonProgram) and of.lock is not None]
+        """Let packets that come run through a program.
+
+        Threads enter Python's lock while one in Python is kept.
+        """
+        locks = [
+            of.lock
+            for of, _ in self._programs
+            if isinstance(of, PythonProgram) and of.lock is not None
+        ]
         if locks and self._guards is None:
             # They stay: a thread may be about to call one when the last program in Python goes.
             self._guards = tuple(
-                self.ffi.callback("void(void)", call) for call in (_entering(locks[0]), locks[0].release)
+                self.ffi.callback("void(void)", call)
+                for call in (_entering(locks[0]), locks[0].release)
             )
-        guards = self._guards if locks and self._guards is not None else (self.ffi.NULL, self.ffi.NULL)
+        guards = (
+            self._guards if locks and self._guards is not None else (self.ffi.NULL, self.ffi.NULL)
+        )
         self.library.wires_run_program(self.wires, program, *guards)
 
     @property

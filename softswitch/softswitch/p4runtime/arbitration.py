@@ -1,8 +1,10 @@
-"""Client arbitration as a pure state machine: claims and closed streams in, notices and terminations out.
+"""Client arbitration as a pure state machine: claims and closed streams in, notices and
+terminations out.
 
-Specification: "Client Arbitration and Controller Replication". The primary of a role is the live stream that holds the
-highest election id that the device has ever seen for that role. A stream that leaves the id unset, or that holds a
-lower one, is a backup. This module knows nothing of gRPC, threads or protobuf messages; a stream is any hashable token.
+Specification: "Client Arbitration and Controller Replication". The primary of a role is the live
+stream that holds the highest election id that the device has ever seen for that role. A stream that
+leaves the id unset, or that holds a lower one, is a backup. This module knows nothing of gRPC,
+threads or protobuf messages; a stream is any hashable token.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ __all__ = ["Arbitration", "Claim", "Notice", "Termination"]
 class Claim:
     """The content of a controller's MasterArbitrationUpdate.
 
-    `role` is "" for the default role. `role_config` is kept and returned unchanged. `election_id` is None if it is
-    unset.
+    `role` is "" for the default role. `role_config` is kept and returned unchanged. `election_id`
+    is None if it is unset.
     """
 
     device_id: int
@@ -33,8 +35,8 @@ class Claim:
 class Notice:
     """A MasterArbitrationUpdate to send on `stream`.
 
-    `code` is OK for the primary, ALREADY_EXISTS for a backup while there is a primary, NOT_FOUND while there is none.
-    `election_id` is the highest ever seen for the role, None before the first.
+    `code` is OK for the primary, ALREADY_EXISTS for a backup while there is a primary, NOT_FOUND
+    while there is none. `election_id` is the highest ever seen for the role, None before the first.
     """
 
     stream: Hashable
@@ -61,17 +63,20 @@ class _Role:
     def primary(self) -> Hashable | None:
         if self.highest is None:
             return None
-        return next((stream for stream, election_id in self.live.items() if election_id == self.highest), None)
+        return next(
+            (stream for stream, election_id in self.live.items() if election_id == self.highest),
+            None,
+        )
 
 
 class Arbitration:
     """The arbitration of one device, which decides who may write.
 
     Args:
-        device_id: the only device id that a claim may name.
-        max_streams_per_role: any further stream of the same role is refused with RESOURCE_EXHAUSTED.
-        max_roles: any further role is refused, too. Roles are remembered for ever, for their highest election id.
-        check_config: returns the fault in the config of a claim, None if there is none.
+        device_id: the only device id that a claim may name. max_streams_per_role: any further
+        stream of the same role is refused with RESOURCE_EXHAUSTED. max_roles: any further role is
+        refused, too. Roles are remembered for ever, for their highest election id. check_config:
+        returns the fault in the config of a claim, None if there is none.
     """
 
     def __init__(
@@ -89,7 +94,10 @@ class Arbitration:
         self._role_of: dict[Hashable, str] = {}
 
     def claim(self, stream: Hashable, claim: Claim) -> list[Notice | Termination]:
-        """Return the consequences of a claim, in the order of sending. The new primary is notified last."""
+        """Return the consequences of a claim, in the order of sending.
+
+        The new primary is notified last.
+        """
         refusal = self._refusal(stream, claim)
         if refusal is not None:
             return [Termination(stream, refusal), *self.closed(stream)]
@@ -97,14 +105,23 @@ class Arbitration:
         was_primary = role.primary() == stream and stream in role.live
         role.live[stream] = claim.election_id
         self._role_of[stream] = claim.role
-        if claim.election_id is not None and (role.highest is None or claim.election_id >= role.highest):
+        if claim.election_id is not None and (
+            role.highest is None or claim.election_id >= role.highest
+        ):
             role.highest = claim.election_id
             role.config = claim.role_config
-            return list(self._notices(claim.role, [*(other for other in role.live if other != stream), stream]))
+            return list(
+                self._notices(
+                    claim.role, [*(other for other in role.live if other != stream), stream]
+                )
+            )
         return list(self._notices(claim.role, list(role.live) if was_primary else [stream]))
 
     def closed(self, stream: Hashable) -> list[Notice | Termination]:
-        """Return the consequences of a broken stream. The other streams are notified if it was the primary's."""
+        """Return the consequences of a broken stream.
+
+        The other streams are notified if it was the primary's.
+        """
         name = self._role_of.pop(stream, None)
         if name is None:
             return []
@@ -150,27 +167,37 @@ class Arbitration:
             if current is not None:
                 return Status(
                     Code.FAILED_PRECONDITION,
-                    f"this stream belongs to device {self._device_id}; open another one for device {claim.device_id}",
+                    f"this stream belongs to device {self._device_id}; open another one for device"
+                    f" {claim.device_id}",
                 )
-            return Status(Code.NOT_FOUND, f"this server has no device {claim.device_id}, only device {self._device_id}")
+            return Status(
+                Code.NOT_FOUND,
+                f"this server has no device {claim.device_id}, only device {self._device_id}",
+            )
         if current is not None and current != claim.role:
             return Status(
                 Code.FAILED_PRECONDITION,
-                f"this stream has role {current!r}; close it and open another one for role {claim.role!r}",
+                f"this stream has role {current!r}; close it and open another one for role"
+                f" {claim.role!r}",
             )
         role = self._roles.get(claim.role, _Role())
         if claim.election_id is not None and any(
-            other != stream and election_id == claim.election_id for other, election_id in role.live.items()
+            other != stream and election_id == claim.election_id
+            for other, election_id in role.live.items()
         ):
             return Status(
                 Code.INVALID_ARGUMENT,
-                f"election id {claim.election_id} is already used by another controller of role {claim.role!r}",
+                f"election id {claim.election_id} is already used by another controller of role"
+                f" {claim.role!r}",
             )
         wrong = self._check_config(claim)
         if wrong is not None:
             return wrong
         if claim.role not in self._roles and len(self._roles) >= self._max_roles:
-            return Status(Code.RESOURCE_EXHAUSTED, f"the device has seen {len(self._roles)} roles, which is the limit")
+            return Status(
+                Code.RESOURCE_EXHAUSTED,
+                f"the device has seen {len(self._roles)} roles, which is the limit",
+            )
         if current is None and len(role.live) >= self._max_streams:
             return Status(
                 Code.RESOURCE_EXHAUSTED,

@@ -26,7 +26,9 @@ _Array = TypeVar("_Array", bound=_Sized)
 
 
 class _ArrayStore(Generic[_Array]):
-    """The part common to all three kinds: arrays by id, cells by index, wildcards where id or index is unset."""
+    """The part common to all three kinds: arrays by id, cells by index, wildcards where id or index
+    is unset.
+    """
 
     what: str
     """The name of such an array in messages."""
@@ -46,7 +48,8 @@ class _ArrayStore(Generic[_Array]):
         number = getattr(entity, self.id_field)
         if kind != p4r.Update.MODIFY:
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{self._name(number)}: only MODIFY is possible because cells always exist"
+                Code.INVALID_ARGUMENT,
+                f"{self._name(number)}: only MODIFY is possible because cells always exist",
             )
         if number == 0:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the {self.what} id is missing")
@@ -80,7 +83,9 @@ class _ArrayStore(Generic[_Array]):
     def _array(self, number: int) -> _Array:
         array = self._arrays.get(number)
         if array is None:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no {self.what} with id {number}")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"the program has no {self.what} with id {number}"
+            )
         return array
 
     def _indices(self, number: int, entity: Any, array: _Array) -> Iterable[int]:
@@ -88,10 +93,13 @@ class _ArrayStore(Generic[_Array]):
             return range(array.size)
         index: int = entity.index.index
         if index < 0:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{self._name(number)}: index {index} is negative")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{self._name(number)}: index {index} is negative"
+            )
         if index >= array.size:
             raise RefusedError(
-                Code.OUT_OF_RANGE, f"{self._name(number)}: index {index} is not below its size {array.size}"
+                Code.OUT_OF_RANGE,
+                f"{self._name(number)}: index {index} is not below its size {array.size}",
             )
         return (index,)
 
@@ -105,13 +113,17 @@ class CounterStore(_ArrayStore[Counter]):
     def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
         super().__init__(info.counters, switch.counters)
 
-    def _setter(self, number: int, array: Counter, entity: p4r.CounterEntry) -> Callable[[int], None]:
+    def _setter(
+        self, number: int, array: Counter, entity: p4r.CounterEntry
+    ) -> Callable[[int], None]:
         if not entity.HasField("data"):
             return lambda index: None
         packets, octets = counts(entity.data, self._name(number))
         return lambda index: array.write(index, packets, octets)
 
-    def _entity(self, number: int, array: Counter, index: int, query: p4r.CounterEntry) -> p4r.Entity:
+    def _entity(
+        self, number: int, array: Counter, index: int, query: p4r.CounterEntry
+    ) -> p4r.Entity:
         packets, octets = array.read(index)
         return p4r.Entity(
             counter_entry=p4r.CounterEntry(
@@ -123,7 +135,10 @@ class CounterStore(_ArrayStore[Counter]):
 
 
 class MeterStore(_ArrayStore[Meter]):
-    """Indirect meters. A write without a config resets a cell, which then marks everything green."""
+    """Indirect meters.
+
+    A write without a config resets a cell, which then marks everything green.
+    """
 
     what = "meter"
     id_field = "meter_id"
@@ -139,7 +154,11 @@ class MeterStore(_ArrayStore[Meter]):
     def _setter(self, number: int, array: Meter, entity: p4r.MeterEntry) -> Callable[[int], None]:
         self._refuse_counters(entity)
         kind = self._infos[number].meter_kind
-        config = meter_config(entity.config, kind, self._name(number)) if entity.HasField("config") else None
+        config = (
+            meter_config(entity.config, kind, self._name(number))
+            if entity.HasField("config")
+            else None
+        )
         return lambda index: array.configure(index, config)
 
     def _entity(self, number: int, array: Meter, index: int, query: p4r.MeterEntry) -> p4r.Entity:
@@ -151,7 +170,9 @@ class MeterStore(_ArrayStore[Meter]):
 
     def _refuse_counters(self, entity: p4r.MeterEntry) -> None:
         if entity.HasField("counter_data"):
-            raise RefusedError(Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch")
+            raise RefusedError(
+                Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
+            )
 
 
 class RegisterStore(_ArrayStore[Register]):
@@ -164,16 +185,22 @@ class RegisterStore(_ArrayStore[Register]):
         super().__init__(info.registers, switch.registers)
         self._types = {number: _cell_type(array, info) for number, array in info.registers.items()}
 
-    def _setter(self, number: int, array: Register, entity: p4r.RegisterEntry) -> Callable[[int], None]:
+    def _setter(
+        self, number: int, array: Register, entity: p4r.RegisterEntry
+    ) -> Callable[[int], None]:
         if not entity.HasField("data"):
             raise RefusedError(Code.INVALID_ARGUMENT, f"{self._name(number)}: the data is missing")
         try:
             (value,) = self._types[number].decode(entity.data)
         except RefusedError as error:
-            raise RefusedError(error.status.code, f"{self._name(number)}: {error.status.message}") from None
+            raise RefusedError(
+                error.status.code, f"{self._name(number)}: {error.status.message}"
+            ) from None
         return lambda index: array.write(index, value)
 
-    def _entity(self, number: int, array: Register, index: int, query: p4r.RegisterEntry) -> p4r.Entity:
+    def _entity(
+        self, number: int, array: Register, index: int, query: p4r.RegisterEntry
+    ) -> p4r.Entity:
         return p4r.Entity(
             register_entry=p4r.RegisterEntry(
                 register_id=number,
@@ -197,6 +224,7 @@ def _cell_type(array: ArrayInfo, info: P4InfoIndex) -> DataType:
         raise P4InfoError(f"register {array.name}: {error}") from None
     if cell.leaves != 1:
         raise P4InfoError(
-            f"register {array.name}: cells of {cell.leaves} values are not supported, only single integers"
+            f"register {array.name}: cells of {cell.leaves} values are not supported, only single"
+            " integers"
         )
     return cell

@@ -24,19 +24,23 @@ _MOST_OF_A_SIZE = 16
 _MALFORMED = Status(Code.INVALID_ARGUMENT, "the update is not a valid message")
 
 _PutAll = Callable[[Iterator[tuple[Any, ...]]], int]
-"""A function that inserts what a template decodes until the table refuses an entry, and returns how many it
-inserted."""
+"""A function that inserts what a template decodes until the table refuses an entry, and returns how
+many it inserted."""
 
 
 class BulkWriter:
     """A writer of updates that are still bytes; `attempt` applies an update that is a message."""
 
-    def __init__(self, tables: TableStore, info: P4InfoIndex, attempt: Callable[[p4r.Update], Status]) -> None:
+    def __init__(
+        self, tables: TableStore, info: P4InfoIndex, attempt: Callable[[p4r.Update], Status]
+    ) -> None:
         self._tables = tables
         self._info = info
         self._attempt = attempt
         self._put_alls: dict[tuple[int, bytes], _PutAll] = {}
-        """What inserts into a table, by its id and the entries' metadata: one for all templates of both."""
+        """What inserts into a table, by its id and the entries' metadata: one for all templates of
+        both.
+        """
         self._templates: dict[int, list[tuple[Template, _PutAll]]] = {}
         """The templates by size in bytes, the latest used first."""
         self._learnt = 0
@@ -55,7 +59,11 @@ class BulkWriter:
                     break
                 # Here is another table, or an update whose fault the ordinary way finds.
                 after, index = index, len(statuses)
-                if index > after and (following := self._find(updates, index)) and following[1] is not put_all:
+                if (
+                    index > after
+                    and (following := self._find(updates, index))
+                    and following[1] is not put_all
+                ):
                     continue
             try:
                 update = updates[index]
@@ -71,7 +79,9 @@ class BulkWriter:
     def _decoded(
         self, updates: WireUpdates, index: int, found: tuple[Template, _PutAll, int] | None
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the insertions from the update at `index` on that match templates of the same table."""
+        """Yield the insertions from the update at `index` on that match templates of the same
+        table.
+        """
         data, starts = updates.data, updates.starts
         put_all = found and found[1]
         while found is not None and found[1] is put_all:
@@ -83,7 +93,9 @@ class BulkWriter:
             found = self._find(updates, index) if index < len(starts) else None
 
     def _find(self, updates: WireUpdates, index: int) -> tuple[Template, _PutAll, int] | None:
-        """Return the template of the update at `index`, and the end of the last consecutive update that matches it."""
+        """Return the template of the update at `index`, and the end of the last consecutive update
+        that matches it.
+        """
         start = updates.starts[index]
         size = updates.ends[index] - start
         known = self._templates.get(size)
@@ -93,8 +105,8 @@ class BulkWriter:
                 if known and place:
                     # The template used last comes first and nearly always fits.
                     known.insert(0, known.pop(place))
-                # Count whole updates only: up to Python 3.11.4 a possessive repetition may end in part of one more
-                # (gh-106052).
+                # Count whole updates only: up to Python 3.11.4 a possessive repetition may end in
+                # part of one more (gh-106052).
                 return template, put_all, start + (found.end() - start) // size * size
         return None
 

@@ -1,7 +1,8 @@
 """Canonical byte strings, P4Runtime's form of integers (specification, section "Bytestrings").
 
-A value is sent as the shortest big-endian string that holds it, never as the empty string. A receiver accepts any
-number of leading zeros and judges the value alone, which must fit the bit width that the P4Info gives.
+A value is sent as the shortest big-endian string that holds it, never as the empty string. A
+receiver accepts any number of leading zeros and judges the value alone, which must fit the bit
+width that the P4Info gives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Match keys and actions: messages to and from the values of the data plane.
 
-A codec is built per table and per action when the pipeline is set, so that decoding an entry takes a few dictionary
-look-ups and integer conversions. Every refusal here is INVALID_ARGUMENT, as the specification demands for match fields
-and parameters (sections "Match Format" and "Action Specification"). Its text names the table or action, the field and
-the reason.
+A codec is built per table and per action when the pipeline is set, so that decoding an entry takes
+a few dictionary look-ups and integer conversions. Every refusal here is INVALID_ARGUMENT, as the
+specification demands for match fields and parameters (sections "Match Format" and "Action
+Specification"). Its text names the table or action, the field and the reason.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from softswitch.rpc.status import Code, RefusedError
 __all__ = ["ActionCodec", "FieldValue", "KeyCodec"]
 
 FieldValue = Any
-"""The value of one field. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high);
-optional: as ternary, with all mask bits or none."""
+"""The value of one field. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range:
+(low, high); optional: as ternary, with all mask bits or none."""
 
 
 class KeyCodec:
@@ -30,11 +30,20 @@ class KeyCodec:
     def __init__(self, place: str, fields: Sequence[MatchInfo]) -> None:
         self._place = place
         self._infos = fields
-        self._fields = {match.id: (n, 1 << n, _reader(match.kind, match.width)) for n, match in enumerate(fields)}
+        self._fields = {
+            match.id: (n, 1 << n, _reader(match.kind, match.width))
+            for n, match in enumerate(fields)
+        }
         self._blank = [_dont_care(match) for match in fields]
-        self._required = sum(1 << n for n, match in enumerate(fields) if match.kind is MatchKind.EXACT)
+        self._required = sum(
+            1 << n for n, match in enumerate(fields) if match.kind is MatchKind.EXACT
+        )
         self._writers = [
-            (match.id, None if match.kind is MatchKind.EXACT else _dont_care(match), _WRITERS[match.kind])
+            (
+                match.id,
+                None if match.kind is MatchKind.EXACT else _dont_care(match),
+                _WRITERS[match.kind],
+            )
             for match in fields
         ]
 
@@ -66,7 +75,9 @@ class KeyCodec:
                     reason = f" is {info.kind.value}, the entry gives {kind or 'nothing'}"
                 raise self._refused(f"field {info.name!r}{reason}") from None
         if seen & self._required != self._required:
-            missing = next(info for n, info in enumerate(self._infos) if self._required & ~seen & 1 << n)
+            missing = next(
+                info for n, info in enumerate(self._infos) if self._required & ~seen & 1 << n
+            )
             raise self._refused(f"exact field {missing.name!r} is missing")
         return tuple(key)
 
@@ -88,7 +99,9 @@ class ActionCodec:
         self.name = action.name
         self.id = action.id
         self._params = action.params
-        self._places = {param.id: (position, param.width) for position, param in enumerate(action.params)}
+        self._places = {
+            param.id: (position, param.width) for position, param in enumerate(action.params)
+        }
 
     def decode(self, action: p4r.Action) -> tuple[int, ...]:
         """Return the arguments in the order of the program's parameters.
@@ -112,7 +125,9 @@ class ActionCodec:
                 try:
                     decode(data, width)
                 except OutOfRangeError as error:
-                    raise self._refused(f"parameter {self._params[position].name!r}: {error}") from None
+                    raise self._refused(
+                        f"parameter {self._params[position].name!r}: {error}"
+                    ) from None
             args[position] = value
         if -1 in args:
             raise self._refused(f"parameter {self._params[args.index(-1)].name!r} is missing")
@@ -136,7 +151,9 @@ def _dont_care(match: MatchInfo) -> FieldValue:
 
 
 def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValue]:
-    """Return a function that reads a field's value from its message and raises OutOfRangeError if it cannot."""
+    """Return a function that reads a field's value from its message and raises OutOfRangeError if
+    it cannot.
+    """
     full = (1 << width) - 1
 
     def exact(match: p4r.FieldMatch) -> int:

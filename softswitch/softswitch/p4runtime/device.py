@@ -2,11 +2,12 @@
 
 The specification's RPCs are methods here; `softswitch.p4runtime.server` puts them on a socket.
 
-There are two locks. The thread that feeds packets to the switch holds `Device.lock` meanwhile, and every method takes
-it for work on the data plane. A long Write or Read releases it repeatedly. If the lock hands itself over
-(`softswitch.realtime.lock.HandoverLock`), forwarding continues in between. The second lock is private to this module
-and always taken first. It makes RPCs strictly serializable: a new primary begins after the writes of the former one
-have ended. Therefore a caller must not hold `Device.lock` when it calls an RPC's method.
+There are two locks. The thread that feeds packets to the switch holds `Device.lock` meanwhile, and
+every method takes it for work on the data plane. A long Write or Read releases it repeatedly. If
+the lock hands itself over (`softswitch.realtime.lock.HandoverLock`), forwarding continues in
+between. The second lock is private to this module and always taken first. It makes RPCs strictly
+serializable: a new primary begins after the writes of the former one have ended. Therefore a caller
+must not hold `Device.lock` when it calls an RPC's method.
 """
 
 from __future__ import annotations
@@ -44,13 +45,17 @@ _RESPONSE_BYTES = 1 << 20
 """The size in bytes at which a ReadResponse is closed. Clients accept 4 MiB by default."""
 
 _UPDATES_AT_ONCE = 64
-"""The number of updates after which a Write lets the data plane continue, which takes about a millisecond."""
+"""The number of updates after which a Write lets the data plane continue, which takes about a
+millisecond.
+"""
 
 _ENTITIES_AT_ONCE = 256
 """The number of entities after which a Read lets the data plane continue."""
 
 _CELLS_PER_READ = 1 << 16
-"""The most cells of counters, meters and registers that one Read returns: a few bytes can ask for all of them."""
+"""The most cells of counters, meters and registers that one Read returns: a few bytes can ask for
+all of them.
+"""
 
 _ENTITIES_PER_READ = 1 << 20
 """The most entities of all kinds that one Read returns."""
@@ -83,7 +88,10 @@ class ControllerStream:
         self.send = send
         self.terminate = terminate
         self.ended = False
-        """Whether the stream is closed or terminated. Messages that still arrive on it are ignored."""
+        """Whether the stream is closed or terminated.
+
+        Messages that still arrive on it are ignored.
+        """
 
     def receive(self, message: p4r.StreamMessageRequest) -> None:
         """Handle a message from the controller."""
@@ -97,23 +105,23 @@ class ControllerStream:
 class Device:
     """A switch as controllers see it.
 
-    It starts without a pipeline: until one is set, Write and Read fail with FAILED_PRECONDITION. Each committed
-    pipeline runs on a new `Switch`, which is passed to `on_pipeline`.
+    It starts without a pipeline: until one is set, Write and Read fail with FAILED_PRECONDITION.
+    Each committed pipeline runs on a new `Switch`, which is passed to `on_pipeline`.
 
     Args:
-        switch: a switch that forwards until the first pipeline is committed. Controllers do not see it.
-        device_id: the id that messages must name. simple_switch_grpc's default is 0, which P4Runtime reserves since
+        switch: a switch that forwards until the first pipeline is committed. Controllers do not see
+        it. device_id: the id that messages must name. simple_switch_grpc's default is 0, which
+        P4Runtime reserves since
             1.5.
-        lock: the lock to share with the data plane, reentrant and suitable for `threading.Condition`; None makes one.
-        ports: the egress ports that gNMI configures, by number; it may grow later.
-        now_ns: the device's clock, in nanoseconds; virtual or real.
-        port_counters: returns what a port has received and sent, None if it is not counted; called with the lock held.
-        epoch_ns: the difference between the time since 1970, which controllers are told, and that clock.
-        cpu_port: the port of packet-in and packet-out, None for none.
-        drop_port: the port number that means drop.
-        seed: the seed of the program's random numbers.
-        tracer: receives each step of each packet from every switch made here; slow.
-        engines: loads programs and chooses what runs their packets; None lets Python do it.
+        lock: the lock to share with the data plane, reentrant and suitable for
+        `threading.Condition`; None makes one. ports: the egress ports that gNMI configures, by
+        number; it may grow later. now_ns: the device's clock, in nanoseconds; virtual or real.
+        port_counters: returns what a port has received and sent, None if it is not counted; called
+        with the lock held. epoch_ns: the difference between the time since 1970, which controllers
+        are told, and that clock. cpu_port: the port of packet-in and packet-out, None for none.
+        drop_port: the port number that means drop. seed: the seed of the program's random numbers.
+        tracer: receives each step of each packet from every switch made here; slow. engines: loads
+        programs and chooses what runs their packets; None lets Python do it.
     """
 
     def __init__(
@@ -145,13 +153,18 @@ class Device:
         self.ports_changed = threading.Condition(self.lock)
         """A condition that is notified when a port has gone up or down."""
         self.on_pipeline: Callable[[Switch], object] | None = None
-        """A callback for the new switch when a pipeline has been committed. It is called with the lock held."""
+        """A callback for the new switch when a pipeline has been committed.
+
+        It is called with the lock held.
+        """
         self.on_packet_out: Callable[[bytes], object] | None = None
-        """A callback for a packet-out, as the bytes that the switch must receive at `cpu_port`. It is called with
-        the lock held."""
+        """A callback for a packet-out, as the bytes that the switch must receive at `cpu_port`. It
+        is called with the lock held."""
         self.rpc_log: deque[RpcRecord] = deque(maxlen=LOG_LENGTH)
         """The latest messages from controllers, P4Runtime and gNMI, oldest first."""
-        self._new_switch = partial(Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed, tracer=tracer)
+        self._new_switch = partial(
+            Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed, tracer=tracer
+        )
         self._engines = engines or Python()
         self._rpcs = threading.Lock()
         self._let_others: Callable[[], object] = getattr(self.lock, "yield_", self._release_briefly)
@@ -163,13 +176,15 @@ class Device:
         self._list_ids = itertools.count(1)
         self._acknowledged = threading.Condition(self.lock)
 
-    # -- unary RPCs --------------------------------------------------------------------------------------------------
+    # -- unary RPCs --------------------------------------------------------------------------------
 
     def write(self, request: p4r.WriteRequest | WireRequest) -> list[Status]:
-        """Apply a Write; return one status per update. A large Write is much faster as a WireRequest.
+        """Apply a Write; return one status per update. A large Write is much faster as a
+        WireRequest.
 
         Raises:
-            RefusedError: NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION for the request as a whole. No update was
+            RefusedError: NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION for the request as a
+            whole. No update was
                 attempted.
         """
         header = request.header if isinstance(request, WireRequest) else request
@@ -178,7 +193,9 @@ class Device:
             self._check_primary(header)
             pipeline = self._pipeline()
             if header.atomicity not in p4r.WriteRequest.Atomicity.values():
-                raise RefusedError(Code.INVALID_ARGUMENT, f"there is no atomicity {header.atomicity}")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"there is no atomicity {header.atomicity}"
+                )
             scope = self._scopes[header.role]
             updates = request.updates
             if header.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
@@ -191,7 +208,9 @@ class Device:
             return statuses
 
     def write_all(self, request: p4r.WriteRequest | WireRequest) -> None:
-        """Apply a Write as `write` does, and raise BatchFailedError unless every update succeeded."""
+        """Apply a Write as `write` does, and raise BatchFailedError unless every update
+        succeeded.
+        """
         statuses = self.write(request)
         if any(status.code for status in statuses):
             raise BatchFailedError("Write", statuses)
@@ -226,8 +245,9 @@ class Device:
                         if cells > _CELLS_PER_READ or entities > _ENTITIES_PER_READ:
                             raise RefusedError(
                                 Code.RESOURCE_EXHAUSTED,
-                                f"one Read returns {_CELLS_PER_READ} cells of arrays and {_ENTITIES_PER_READ} entities "
-                                "at most; give ids and indices, in several requests",
+                                f"one Read returns {_CELLS_PER_READ} cells of arrays and"
+                                f" {_ENTITIES_PER_READ} entities at most; give ids and indices, in"
+                                " several requests",
                             )
                         if size_bytes >= _RESPONSE_BYTES:
                             responses.append(p4r.ReadResponse())
@@ -245,7 +265,8 @@ class Device:
         """Verify, save or commit a pipeline.
 
         Raises:
-            RefusedError: as the specification says. A pipeline that cannot be realized is INVALID_ARGUMENT, with the
+            RefusedError: as the specification says. A pipeline that cannot be realized is
+            INVALID_ARGUMENT, with the
                 reason.
         """
         actions = p4r.SetForwardingPipelineConfigRequest
@@ -254,13 +275,19 @@ class Device:
                 self.record("set_pipeline")
                 self._check_primary(request)
                 if not self._scopes[request.role].can_push_pipeline:
-                    raise RefusedError(Code.PERMISSION_DENIED, f"role {request.role!r} may not set the pipeline")
+                    raise RefusedError(
+                        Code.PERMISSION_DENIED, f"role {request.role!r} may not set the pipeline"
+                    )
             action = request.action
             if action == actions.COMMIT:
                 if request.HasField("config"):
-                    raise RefusedError(Code.INVALID_ARGUMENT, "COMMIT takes no config; it commits the saved one")
+                    raise RefusedError(
+                        Code.INVALID_ARGUMENT, "COMMIT takes no config; it commits the saved one"
+                    )
                 if self._saved is None:
-                    raise RefusedError(Code.NOT_FOUND, "no pipeline is saved; VERIFY_AND_SAVE one first")
+                    raise RefusedError(
+                        Code.NOT_FOUND, "no pipeline is saved; VERIFY_AND_SAVE one first"
+                    )
                 self._commit(self._saved)
                 return
             if action not in (
@@ -285,7 +312,9 @@ class Device:
                         pipeline.adopt(self._committed)
                     self._commit(pipeline)
 
-    def get_pipeline(self, request: p4r.GetForwardingPipelineConfigRequest) -> p4r.GetForwardingPipelineConfigResponse:
+    def get_pipeline(
+        self, request: p4r.GetForwardingPipelineConfigRequest
+    ) -> p4r.GetForwardingPipelineConfigResponse:
         """Return the pipeline config that Read and Write refer to; an empty one if none is set.
 
         Raises:
@@ -317,7 +346,7 @@ class Device:
                 self._check_device(request.device_id)
             return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
-    # -- without a controller ----------------------------------------------------------------------------------------
+    # -- without a controller ----------------------------------------------------------------------
 
     def install(self, config: p4r.ForwardingPipelineConfig) -> None:
         """Commit a pipeline locally, as a switch does that starts with its program.
@@ -331,8 +360,8 @@ class Device:
     def set_port_up(self, port: int, up: bool) -> None:
         """Set whether `port` has its link. A port counts as up until it is first set.
 
-        While a port is down, group members and one-shot actions that watch it are not chosen, backup replicas replace
-        the replicas to it, and gNMI shows it as DOWN.
+        While a port is down, group members and one-shot actions that watch it are not chosen,
+        backup replicas replace the replicas to it, and gNMI shows it as DOWN.
         """
         with self.lock:
             if up == self.is_port_up(port):
@@ -358,26 +387,37 @@ class Device:
         """Add a message received from a controller to the log."""
         self.rpc_log.append(RpcRecord(self.now_ns(), sys.intern(kind)))
 
-    # -- streams -----------------------------------------------------------------------------------------------------
+    # -- streams -----------------------------------------------------------------------------------
 
     def open_stream(
-        self, send: Callable[[p4r.StreamMessageResponse], object], terminate: Callable[[Status], object]
+        self,
+        send: Callable[[p4r.StreamMessageResponse], object],
+        terminate: Callable[[Status], object],
     ) -> ControllerStream:
-        """Return the device's end of a new stream. Both callbacks are called with the lock held and must not block."""
+        """Return the device's end of a new stream.
+
+        Both callbacks are called with the lock held and must not block.
+        """
         return ControllerStream(self, send, terminate)
 
     def packet_in(self, data: bytes) -> None:
-        """Send a packet that left the switch at its CPU port to the primaries whose role wants it."""
+        """Send a packet that left the switch at its CPU port to the primaries whose role wants
+        it.
+        """
         with self.lock:
-            message = self._committed.packet_in.unpack(data) if self._committed is not None else None
+            message = (
+                self._committed.packet_in.unpack(data) if self._committed is not None else None
+            )
             if message is not None:
                 wanting = self._primaries(lambda scope: scope.wants(message))
                 _send(wanting, p4r.StreamMessageResponse(packet=message))
 
-    # -- time and digests --------------------------------------------------------------------------------------------
+    # -- time and digests --------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> None:
-        """Do what is due by `now_ns`: send digest lists, forget old unacknowledged ones, report idle entries."""
+        """Do what is due by `now_ns`: send digest lists, forget old unacknowledged ones, report
+        idle entries.
+        """
         with self.lock:
             pipeline = self._committed
             if pipeline is None:
@@ -386,12 +426,16 @@ class Device:
                 self._send_digests(pipeline, batch)
             self._acknowledged.notify_all()
             for table_id, idle in pipeline.tables.idle(now_ns):
-                notification = p4r.IdleTimeoutNotification(table_entry=idle, timestamp=now_ns + self.epoch_ns)
+                notification = p4r.IdleTimeoutNotification(
+                    table_entry=idle, timestamp=now_ns + self.epoch_ns
+                )
                 message = p4r.StreamMessageResponse(idle_timeout_notification=notification)
                 _send(self._primaries_of(table_id), message)
 
     def next_tick_ns(self) -> int | None:
-        """Return the device's time at which `tick` next has something to do; None if nothing is pending."""
+        """Return the device's time at which `tick` next has something to do; None if nothing is
+        pending.
+        """
         with self.lock:
             if self._committed is None:
                 return None
@@ -404,12 +448,14 @@ class Device:
         return self._committed is not None and self._committed.digests.waiting
 
     def wait_acknowledged(self, timeout_s: float | None = None) -> bool:
-        """Block until every digest list sent with an `ack_timeout_ns` is acknowledged, or its receiver is gone.
+        """Block until every digest list sent with an `ack_timeout_ns` is acknowledged, or its
+        receiver is gone.
 
-        The lock is free while this waits, even if the caller holds it, so that the controller can write before it
-        acknowledges.
+        The lock is free while this waits, even if the caller holds it, so that the controller can
+        write before it acknowledges.
 
-        Called without the lock between two batches of events, it also lets in RPCs that wait for the lock.
+        Called without the lock between two batches of events, it also lets in RPCs that wait for
+        the lock.
 
         Args:
             timeout_s: the longest wait, in seconds of real time; None: no limit.
@@ -417,7 +463,10 @@ class Device:
         Returns:
             False if the wait timed out.
         """
-        time.sleep(0)  # a thread that releases a lock and takes it again at once would keep all other threads out
+        time.sleep(
+            0
+            # a thread that releases a lock and takes it again at once would keep all other threads out
+        )
         with self._acknowledged:
             return self._acknowledged.wait_for(lambda: not self.awaits_acknowledgement, timeout_s)
 
@@ -425,22 +474,31 @@ class Device:
         self.lock.release()
         self.lock.acquire()
 
-    # -- inside: checks ----------------------------------------------------------------------------------------------
+    # -- inside: checks ----------------------------------------------------------------------------
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self.device_id:
-            raise RefusedError(Code.NOT_FOUND, f"this server has no device {device_id}, only device {self.device_id}")
+            raise RefusedError(
+                Code.NOT_FOUND,
+                f"this server has no device {device_id}, only device {self.device_id}",
+            )
 
-    def _check_primary(self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest) -> None:
+    def _check_primary(
+        self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest
+    ) -> None:
         self._check_device(request.device_id)
         if not self._arbitration.knows(request.role):
             raise RefusedError(
-                Code.NOT_FOUND, f"no controller ever claimed role {request.role!r}; open a stream with it first"
+                Code.NOT_FOUND,
+                f"no controller ever claimed role {request.role!r}; open a stream with it first",
             )
         election_id = U128.decode(request.election_id) if request.HasField("election_id") else None
         if not self._arbitration.is_primary(request.role, election_id):
             shown = "an unset election id" if election_id is None else f"election id {election_id}"
-            raise RefusedError(Code.PERMISSION_DENIED, f"{shown} is not that of the primary of role {request.role!r}")
+            raise RefusedError(
+                Code.PERMISSION_DENIED,
+                f"{shown} is not that of the primary of role {request.role!r}",
+            )
 
     def _check_role_config(self, claim: Claim) -> Status | None:
         """Return the fault in the role that a controller claims, None if there is none."""
@@ -454,7 +512,10 @@ class Device:
     def _read_scope(self, role: str) -> RoleScope:
         scope = self._scopes.get(role)
         if scope is None:
-            raise RefusedError(Code.NOT_FOUND, f"no controller ever claimed role {role!r}; open a stream with it first")
+            raise RefusedError(
+                Code.NOT_FOUND,
+                f"no controller ever claimed role {role!r}; open a stream with it first",
+            )
         return scope
 
     def _pipeline(self) -> Pipeline:
@@ -463,7 +524,7 @@ class Device:
             raise RefusedError(Code.FAILED_PRECONDITION, _NO_PIPELINE)
         return pipeline
 
-    # -- inside: pipelines -------------------------------------------------------------------------------------------
+    # -- inside: pipelines -------------------------------------------------------------------------
 
     def _build(self, config: p4r.ForwardingPipelineConfig) -> Pipeline:
         copy = p4r.ForwardingPipelineConfig()
@@ -483,13 +544,16 @@ class Device:
             self._saved = None
             self.switch = pipeline.switch
             self.switch.on_digest = self._on_digest
-            self._acknowledged.notify_all()  # acknowledgements of lists of the former pipeline are no longer awaited
+            # acknowledgements of lists of the former pipeline are no longer awaited
+            self._acknowledged.notify_all()
             if self.on_pipeline is not None:
                 self.on_pipeline(self.switch)
 
-    # -- inside: digests ---------------------------------------------------------------------------------------------
+    # -- inside: digests ---------------------------------------------------------------------------
 
-    def _on_digest(self, now_ns: int, name: str, _learn_list_id: int, values: tuple[int, ...]) -> None:
+    def _on_digest(
+        self, now_ns: int, name: str, _learn_list_id: int, values: tuple[int, ...]
+    ) -> None:
         with self.lock:
             pipeline = self._committed
             assert pipeline is not None
@@ -508,11 +572,13 @@ class Device:
 
     def _primaries(self, wanted: Callable[[RoleScope], bool]) -> list[ControllerStream]:
         found: list[Any] = [
-            stream for role, stream in self._arbitration.roles_of_primaries() if wanted(self._scopes[role])
+            stream
+            for role, stream in self._arbitration.roles_of_primaries()
+            if wanted(self._scopes[role])
         ]
         return found
 
-    # -- inside: streams ---------------------------------------------------------------------------------------------
+    # -- inside: streams ---------------------------------------------------------------------------
 
     def receive_from(self, stream: ControllerStream, message: p4r.StreamMessageRequest) -> None:
         kind = message.WhichOneof("update")
@@ -534,19 +600,24 @@ class Device:
                     self._acknowledge(stream, message.digest_ack)
                 else:
                     raise RefusedError(
-                        Code.UNIMPLEMENTED, f"a stream message of kind {kind or 'nothing'} is not supported"
+                        Code.UNIMPLEMENTED,
+                        f"a stream message of kind {kind or 'nothing'} is not supported",
                     )
             except RefusedError as error:
                 stream.send(p4r.StreamMessageResponse(error=_stream_error(message, error.status)))
 
     def _arbitrate(self, stream: ControllerStream, update: p4r.MasterArbitrationUpdate) -> None:
         with self.lock:
-            # A message may have waited for the lock while its stream broke. It must not bring the stream back to life.
+            # A message may have waited for the lock while its stream broke. It must not bring the
+            # stream back to life.
             if stream.ended:
                 return
             self.record("arbitration")
             if update.role.id and not update.role.name:
-                text = f"role id {update.role.id}: roles have names since P4Runtime 1.4; give the role's name instead"
+                text = (
+                    f"role id {update.role.id}: roles have names since P4Runtime 1.4; give the"
+                    " role's name instead"
+                )
                 refusal = Termination(stream, Status(Code.INVALID_ARGUMENT, text))
                 self._tell([refusal, *self._arbitration.closed(stream)])
                 return
@@ -569,7 +640,9 @@ class Device:
                 stream.ended = True
                 stream.terminate(outcome.status)
             else:
-                stream.send(p4r.StreamMessageResponse(arbitration=self._arbitration_update(outcome)))
+                stream.send(
+                    p4r.StreamMessageResponse(arbitration=self._arbitration_update(outcome))
+                )
         if self._committed is not None:
             self._committed.digests.await_only(self._arbitration.primaries())
             self._acknowledged.notify_all()

@@ -1,8 +1,10 @@
-"""Digest lists as a pure state machine: data-plane messages and time in, lists out (specification: "DigestEntry").
+"""Digest lists as a pure state machine: data-plane messages and time in, lists out (specification:
+"DigestEntry").
 
-Messages gather per digest until the list is full or its first message is `max_timeout_ns` old. A list that was sent is
-remembered until every controller that received it has acknowledged it, or until it is `ack_timeout_ns` old. Until then
-the same message is not sent again. The caller gives the time as an integer in nanoseconds, virtual or real.
+Messages gather per digest until the list is full or its first message is `max_timeout_ns` old. A
+list that was sent is remembered until every controller that received it has acknowledged it, or
+until it is `ack_timeout_ns` old. Until then the same message is not sent again. The caller gives
+the time as an integer in nanoseconds, virtual or real.
 """
 
 from __future__ import annotations
@@ -13,22 +15,24 @@ from dataclasses import dataclass, field
 __all__ = ["DigestBatch", "DigestConfig", "DigestLists"]
 
 _MOST_OUTSTANDING = 10_000
-"""The number of lists remembered until they are acknowledged. Beyond it the oldest is forgotten, because a controller
-that never acknowledges must not take all memory."""
+"""The number of lists remembered until they are acknowledged. Beyond it the oldest is forgotten,
+because a controller that never acknowledges must not take all memory."""
 
 Message = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DigestConfig:
-    """The rules by which the lists of one digest are cut and remembered. All zero means one message a list, none
-    remembered."""
+    """The rules by which the lists of one digest are cut and remembered. All zero means one message
+    a list, none remembered."""
 
     max_timeout_ns: int = 0
     max_list_size: int = 0
     """The number of messages in a list; 0 means that only the timeout cuts a list."""
     ack_timeout_ns: int = 0
-    """The timeout of acknowledgements, in nanoseconds; 0 means that they are neither awaited nor remembered."""
+    """The timeout of acknowledgements, in nanoseconds; 0 means that they are neither awaited nor
+    remembered.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,9 @@ class _Outstanding:
 
 
 class DigestLists:
-    """The digests of one pipeline that a controller has enabled; `list_ids` gives each list its number."""
+    """The digests of one pipeline that a controller has enabled; `list_ids` gives each list its
+    number.
+    """
 
     def __init__(self, list_ids: Iterator[int]) -> None:
         self._list_ids = list_ids
@@ -88,8 +94,13 @@ class DigestLists:
         for key in [key for key in self._outstanding if key[0] == digest_id]:
             del self._outstanding[key]
 
-    def learn(self, digest_id: int, message: Message, now_ns: int, streams: Collection[Hashable]) -> DigestBatch | None:
-        """Add one message of the data plane. Return the list that it completes, to be sent to `streams`."""
+    def learn(
+        self, digest_id: int, message: Message, now_ns: int, streams: Collection[Hashable]
+    ) -> DigestBatch | None:
+        """Add one message of the data plane.
+
+        Return the list that it completes, to be sent to `streams`.
+        """
         learning = self._learning.get(digest_id)
         if learning is None or message in learning.buffer or message in learning.unacknowledged:
             return None
@@ -101,9 +112,11 @@ class DigestLists:
             return self._cut(digest_id, learning, now_ns, streams)
         return None
 
-    def tick(self, now_ns: int, streams: Callable[[int], Collection[Hashable]]) -> Iterator[DigestBatch]:
-        """Forget lists older than their `ack_timeout_ns`. Yield the lists that are due, to be sent to
-        `streams(digest_id)`."""
+    def tick(
+        self, now_ns: int, streams: Callable[[int], Collection[Hashable]]
+    ) -> Iterator[DigestBatch]:
+        """Forget lists older than their `ack_timeout_ns`. Yield the lists that are due, to be sent
+        to `streams(digest_id)`."""
         for key in [key for key, sent in self._outstanding.items() if sent.expires_ns <= now_ns]:
             self._forget(key)
         for digest_id, learning in self._learning.items():
@@ -131,8 +144,8 @@ class DigestLists:
                 self._forget(key)
 
     def await_only(self, streams: Collection[Hashable]) -> None:
-        """Stop awaiting acknowledgements from streams other than `streams`: they are closed, or no longer a
-        primary's."""
+        """Stop awaiting acknowledgements from streams other than `streams`: they are closed, or no
+        longer a primary's."""
         for key, sent in list(self._outstanding.items()):
             sent.awaited.intersection_update(streams)
             if not sent.awaited:

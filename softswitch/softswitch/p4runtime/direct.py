@@ -1,4 +1,6 @@
-"""DirectCounterEntry and DirectMeterEntry: the resources of table entries, read and written separately."""
+"""DirectCounterEntry and DirectMeterEntry: the resources of table entries, read and written
+separately.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ class _DirectStore:
             self._put(view, entry, entity)
 
     def read(self, query: Any) -> Iterator[p4r.Entity]:
-        """Yield the resource of one entry, of all entries of a table if no key is given, or of all tables if the id
-        is 0."""
+        """Yield the resource of one entry, of all entries of a table if no key is given, or of all
+        tables if the id is 0."""
         wanted = query.table_entry
         if wanted.table_id:
             view = self._tables.view(wanted.table_id)
@@ -99,11 +101,18 @@ class DirectCounterStore(_DirectStore):
 
     def _entity(self, view: TableView, entry: Entry, query: p4r.DirectCounterEntry) -> p4r.Entity:
         data = p4r.CounterData(packet_count=entry.packets, byte_count=entry.bytes)
-        return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=self._key(view, entry), data=data))
+        return p4r.Entity(
+            direct_counter_entry=p4r.DirectCounterEntry(
+                table_entry=self._key(view, entry), data=data
+            )
+        )
 
 
 class DirectMeterStore(_DirectStore):
-    """Direct meters. A write without a config resets an entry's meter, which then marks everything green."""
+    """Direct meters.
+
+    A write without a config resets an entry's meter, which then marks everything green.
+    """
 
     what = "meter"
 
@@ -122,7 +131,9 @@ class DirectMeterStore(_DirectStore):
     def _put(self, view: TableView, entry: Entry, entity: p4r.DirectMeterEntry) -> None:
         place = f"table {view.info.name}"
         entry.meter.configure(
-            meter_config(entity.config, view.info.meter_kind, place) if entity.HasField("config") else None
+            meter_config(entity.config, view.info.meter_kind, place)
+            if entity.HasField("config")
+            else None
         )
 
     def _entity(self, view: TableView, entry: Entry, query: p4r.DirectMeterEntry) -> p4r.Entity:
@@ -133,4 +144,6 @@ class DirectMeterStore(_DirectStore):
 
     def _refuse_counters(self, entity: p4r.DirectMeterEntry) -> None:
         if entity.HasField("counter_data"):
-            raise RefusedError(Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch")
+            raise RefusedError(
+                Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
+            )

@@ -1,8 +1,9 @@
-"""Idle timeouts: the entries that no packet has hit for their time to live (specification: "Idle-timeout").
+"""Idle timeouts: the entries that no packet has hit for their time to live (specification:
+"Idle-timeout").
 
-A heap holds, for each watched entry, a time before which it cannot have expired. Packets only write the time of their
-hit into the entry, which is examined when the heap's time has come. So the cost of a tick depends on the number of due
-entries, not of all entries.
+A heap holds, for each watched entry, a time before which it cannot have expired. Packets only write
+the time of their hit into the entry, which is examined when the heap's time has come. So the cost
+of a tick depends on the number of due entries, not of all entries.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _SLACK = 64
 
 @dataclass(slots=True)
 class Watch(Generic[_Owner]):
-    """One watched entry. Its time to live counts from its latest hit, or from `since_ns` if that is later."""
+    """One watched entry.
+
+    Its time to live counts from its latest hit, or from `since_ns` if that is later.
+    """
 
     owner: _Owner
     entry: Entry

@@ -40,7 +40,8 @@ class DigestStore:
         if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
             raise RefusedError(Code.INVALID_ARGUMENT, f"{name}: a timeout or size is negative")
         self._lists.configure(
-            digest_id, DigestConfig(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
+            digest_id,
+            DigestConfig(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns),
         )
 
     def read(self, query: p4r.DigestEntry) -> Iterator[p4r.Entity]:
@@ -68,15 +69,25 @@ class DigestStore:
     def check(self, digest_id: int) -> None:
         """Raise RefusedError (INVALID_ARGUMENT) unless the program has a digest of that id."""
         if digest_id not in self._infos:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no digest with id {digest_id}")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"the program has no digest with id {digest_id}"
+            )
 
     def learn(
-        self, name: str, values: tuple[int, ...], now_ns: int, streams: Callable[[int], Collection[Hashable]]
+        self,
+        name: str,
+        values: tuple[int, ...],
+        now_ns: int,
+        streams: Callable[[int], Collection[Hashable]],
     ) -> DigestBatch | None:
-        """Add a message that the data plane made for digest `name`. Return the list that it completes, to be sent to
-        `streams(digest_id)`."""
+        """Add a message that the data plane made for digest `name`. Return the list that it
+        completes, to be sent to `streams(digest_id)`."""
         digest_id = self._ids.get(name)
-        return None if digest_id is None else self._lists.learn(digest_id, values, now_ns, streams(digest_id))
+        return (
+            None
+            if digest_id is None
+            else self._lists.learn(digest_id, values, now_ns, streams(digest_id))
+        )
 
     def message(self, batch: DigestBatch) -> p4r.DigestList:
         """Return `batch` as a message."""

@@ -15,23 +15,29 @@ def meter_config(message: p4r.MeterConfig, kind: MeterKind, place: str) -> Meter
     """Return `message` in the switch's form.
 
     Raises:
-        RefusedError: INVALID_ARGUMENT for negative values, a peak below the committed rate, an excess burst for a meter
+        RefusedError: INVALID_ARGUMENT for negative values, a peak below the committed rate, an
+        excess burst for a meter
             that has none, or a peak that differs from the committed rate if there is only one rate.
     """
     if min(message.cir, message.cburst, message.pir, message.pburst, message.eburst) < 0:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: a rate or burst is negative")
     if kind is MeterKind.TWO_RATE_THREE_COLOR:
         if message.pir < message.cir:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: pir {message.pir} is below cir {message.cir}")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{place}: pir {message.pir} is below cir {message.cir}"
+            )
     elif (message.pir, message.pburst) != (message.cir, message.cburst):
         raise RefusedError(
-            Code.INVALID_ARGUMENT, f"{place}: the meter has one rate, so pir and pburst must equal cir and cburst"
+            Code.INVALID_ARGUMENT,
+            f"{place}: the meter has one rate, so pir and pburst must equal cir and cburst",
         )
     excess = None
     if kind is MeterKind.SINGLE_RATE_THREE_COLOR:
         excess = message.eburst
     elif message.eburst:
-        raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: only single-rate three-colour meters have an eburst")
+        raise RefusedError(
+            Code.INVALID_ARGUMENT, f"{place}: only single-rate three-colour meters have an eburst"
+        )
     return MeterConfig(message.cir, message.cburst, message.pir, message.pburst, excess)
 
 

@@ -1,7 +1,9 @@
-"""P4Data messages to and from the integers of the data plane (specification: "Representation of Arbitrary P4 Types").
+"""P4Data messages to and from the integers of the data plane (specification: "Representation of
+Arbitrary P4 Types").
 
-The data plane holds a value as its leaves, left to right: the fields of a digest, the one cell of a register. A
-`DataType` is compiled once from the P4Info's type specification. It then turns leaves into a message and back.
+The data plane holds a value as its leaves, left to right: the fields of a digest, the one cell of a
+register. A `DataType` is compiled once from the P4Info's type specification. It then turns leaves
+into a message and back.
 """
 
 from __future__ import annotations
@@ -12,14 +14,23 @@ from typing import Any
 
 from finsy.proto import p4d
 
-from softswitch.p4runtime.bytestring import OutOfRangeError, decode, decode_signed, encode, encode_signed
+from softswitch.p4runtime.bytestring import (
+    OutOfRangeError,
+    decode,
+    decode_signed,
+    encode,
+    encode_signed,
+)
 from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["DataType", "UnsupportedTypeError", "compile_type"]
 
 
 _MOST_BITS = 65_535
-"""The widest integer, in bits. It exceeds what any P4 compiler allows, and is small enough to compute with."""
+"""The widest integer, in bits.
+
+It exceeds what any P4 compiler allows, and is small enough to compute with.
+"""
 
 
 class UnsupportedTypeError(ValueError):
@@ -41,7 +52,8 @@ class DataType:
         """Return the integers of `message`.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT if the message has another shape, OUT_OF_RANGE if a value is too wide.
+            RefusedError: INVALID_ARGUMENT if the message has another shape, OUT_OF_RANGE if a value
+            is too wide.
         """
         return tuple(self.drain(message))
 
@@ -57,7 +69,9 @@ class DataType:
 def _expect(message: p4d.P4Data, member: str) -> None:
     found = message.WhichOneof("data")
     if found != member:
-        raise RefusedError(Code.INVALID_ARGUMENT, f"the data is {found or 'empty'}; the P4Info says {member}")
+        raise RefusedError(
+            Code.INVALID_ARGUMENT, f"the data is {found or 'empty'}; the P4Info says {member}"
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,8 @@ class _Bits(DataType):
     def fill(self, message: p4d.P4Data, values: Iterator[int]) -> None:
         value = next(values)
         if self.signed:
-            # The data plane may hold the two's complement pattern; the message carries the value that it represents.
+            # The data plane may hold the two's complement pattern; the message carries the value
+            # that it represents.
             value &= (1 << self.width) - 1
             value -= (value >> (self.width - 1)) << self.width
             message.bitstring = encode_signed(value)
@@ -131,7 +146,8 @@ def compile_type(spec: Any, type_info: Any) -> DataType:
     """Return the codec of a P4DataTypeSpec; `type_info` is the P4Info's P4TypeInfo.
 
     Raises:
-        UnsupportedTypeError: the type has a part that is not an integer, a bool, or a struct or tuple of such.
+        UnsupportedTypeError: the type has a part that is not an integer, a bool, or a struct or
+        tuple of such.
     """
     kind = spec.WhichOneof("type_spec")
     if kind == "bitstring":
@@ -139,25 +155,37 @@ def compile_type(spec: Any, type_info: Any) -> DataType:
     if kind == "bool":
         return _Bool()
     if kind == "tuple":
-        return _Compound("tuple", tuple(compile_type(part, type_info) for part in spec.tuple.members))
+        return _Compound(
+            "tuple", tuple(compile_type(part, type_info) for part in spec.tuple.members)
+        )
     if kind == "struct":
         members = _named(type_info.structs, spec.struct.name).members
-        return _Compound("struct", tuple(compile_type(part.type_spec, type_info) for part in members))
+        return _Compound(
+            "struct", tuple(compile_type(part.type_spec, type_info) for part in members)
+        )
     if kind == "serializable_enum":
-        return _integer(_named(type_info.serializable_enums, spec.serializable_enum.name).underlying_type.bitwidth)
+        return _integer(
+            _named(
+                type_info.serializable_enums, spec.serializable_enum.name
+            ).underlying_type.bitwidth
+        )
     if kind == "new_type":
         new_type = _named(type_info.new_types, spec.new_type.name)
         if new_type.HasField("original_type"):
             return compile_type(new_type.original_type, type_info)
         if new_type.translated_type.WhichOneof("sdn_type") == "sdn_bitwidth":
             return _integer(new_type.translated_type.sdn_bitwidth)
-    raise UnsupportedTypeError(f"values of a {kind or 'missing'} type cannot be exchanged with a controller")
+    raise UnsupportedTypeError(
+        f"values of a {kind or 'missing'} type cannot be exchanged with a controller"
+    )
 
 
 def _integer(width: int, signed: bool = False) -> DataType:
     least = 1 if signed else 0
     if not least <= width <= _MOST_BITS:
-        raise UnsupportedTypeError(f"an integer of {width} bits is not supported, only {least} to {_MOST_BITS} bits")
+        raise UnsupportedTypeError(
+            f"an integer of {width} bits is not supported, only {least} to {_MOST_BITS} bits"
+        )
     return _Bits(width, signed)
 
 

@@ -1,4 +1,5 @@
-"""The P4Info as frozen records with look-ups by id: everything that the codecs need to know of a program.
+"""The P4Info as frozen records with look-ups by id: everything that the codecs need to know of a
+program.
 
 The index is built once per pipeline. After that the codecs never touch the P4Info message.
 """
@@ -106,13 +107,20 @@ class TableInfo:
 
     @property
     def needs_priority(self) -> bool:
-        """Return whether entries carry a non-zero priority: some field is ternary, range or optional."""
-        return any(match.kind in (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL) for match in self.fields)
+        """Return whether entries carry a non-zero priority: some field is ternary, range or
+        optional.
+        """
+        return any(
+            match.kind in (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL)
+            for match in self.fields
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileInfo:
-    """An action profile or selector; a `max_group_size` of 0 means that there is no static limit."""
+    """An action profile or selector; a `max_group_size` of 0 means that there is no static
+    limit.
+    """
 
     id: int
     name: str
@@ -204,7 +212,8 @@ def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
     """Return the index of `p4info`.
 
     Raises:
-        P4InfoError: an id is zero or used twice, a reference leads nowhere, or a feature is unknown.
+        P4InfoError: an id is zero or used twice, a reference leads nowhere, or a feature is
+        unknown.
     """
     actions = _by_id(
         "action",
@@ -213,7 +222,9 @@ def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
                 action.preamble.id,
                 action.preamble.name,
                 tuple(
-                    ParamInfo(param.id, param.name, _width(f"{action.preamble.name}.{param.name}", param))
+                    ParamInfo(
+                        param.id, param.name, _width(f"{action.preamble.name}.{param.name}", param)
+                    )
                     for param in action.params
                 ),
             )
@@ -224,7 +235,9 @@ def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
     direct |= {resource.preamble.id: "meter" for resource in p4info.direct_meters}
     meter_kinds = {resource.preamble.id: _meter_kind(resource) for resource in p4info.direct_meters}
     profiles = _by_id("action profile", map(_profile, p4info.action_profiles))
-    tables = _by_id("table", (_table(table, actions, profiles, direct, meter_kinds) for table in p4info.tables))
+    tables = _by_id(
+        "table", (_table(table, actions, profiles, direct, meter_kinds) for table in p4info.tables)
+    )
     headers = {header.preamble.name: header for header in p4info.controller_packet_metadata}
     return P4InfoIndex(
         tables=tables,
@@ -236,7 +249,10 @@ def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
         value_sets=_by_id("value set", map(_value_set, p4info.value_sets)),
         digests=_by_id(
             "digest",
-            (DigestInfo(digest.preamble.id, digest.preamble.name, digest.type_spec) for digest in p4info.digests),
+            (
+                DigestInfo(digest.preamble.id, digest.preamble.name, digest.type_spec)
+                for digest in p4info.digests
+            ),
         ),
         packet_in=_header(headers.get("packet_in")),
         packet_out=_header(headers.get("packet_out")),
@@ -250,7 +266,10 @@ def _by_id(what: str, records: Iterable[_Record]) -> dict[int, _Record]:
         if record.id == 0:
             raise P4InfoError(f"{what} {record.name!r} has no id in the P4Info")
         if record.id in found:
-            raise P4InfoError(f"{what} id {record.id} appears twice in the P4Info, the second time for {record.name!r}")
+            raise P4InfoError(
+                f"{what} id {record.id} appears twice in the P4Info, the second time for"
+                f" {record.name!r}"
+            )
         found[record.id] = record
     return found
 
@@ -258,19 +277,26 @@ def _by_id(what: str, records: Iterable[_Record]) -> dict[int, _Record]:
 def _width(place: str, typed: Any) -> int:
     width: int = typed.bitwidth
     if width <= 0:
-        raise P4InfoError(f"{place} has no bit width; values translated to strings are not supported")
+        raise P4InfoError(
+            f"{place} has no bit width; values translated to strings are not supported"
+        )
     return width
 
 
 def _array(message: Any) -> ArrayInfo:
     type_spec = message.type_spec if hasattr(message, "type_spec") else None
-    kind = _meter_kind(message) if isinstance(message, p4i.Meter) else MeterKind.TWO_RATE_THREE_COLOR
+    kind = (
+        _meter_kind(message) if isinstance(message, p4i.Meter) else MeterKind.TWO_RATE_THREE_COLOR
+    )
     return ArrayInfo(message.preamble.id, message.preamble.name, int(message.size), type_spec, kind)
 
 
 def _meter_kind(meter: p4i.Meter | p4i.DirectMeter) -> MeterKind:
     if meter.spec.type not in p4i.MeterSpec.Type.values():
-        raise P4InfoError(f"meter {meter.preamble.name} is of type {meter.spec.type}, which this switch does not know")
+        raise P4InfoError(
+            f"meter {meter.preamble.name} is of type {meter.spec.type}, which this switch does not"
+            " know"
+        )
     return MeterKind(int(meter.spec.type))
 
 
@@ -278,7 +304,10 @@ def _header(header: p4i.ControllerPacketMetadata | None) -> tuple[MetadataInfo, 
     if header is None:
         return None
     name = header.preamble.name
-    return tuple(MetadataInfo(part.id, part.name, _width(f"{name}.{part.name}", part)) for part in header.metadata)
+    return tuple(
+        MetadataInfo(part.id, part.name, _width(f"{name}.{part.name}", part))
+        for part in header.metadata
+    )
 
 
 def _profile(profile: p4i.ActionProfile) -> ProfileInfo:
@@ -301,7 +330,9 @@ def _fields(place: str, matches: Iterable[p4i.MatchField]) -> tuple[MatchInfo, .
     for match in matches:
         kind = _KINDS.get(match.match_type) if match.WhichOneof("match") == "match_type" else None
         if kind is None:
-            raise P4InfoError(f"{place}: field {match.name!r} has a match type that this switch does not know")
+            raise P4InfoError(
+                f"{place}: field {match.name!r} has a match type that this switch does not know"
+            )
         # A key of type `error` has no width in the P4Info; 0 means that only the program knows it.
         has_width = match.bitwidth != 0 or match.HasField("type_name")
         width = _width(f"{place}, field {match.name!r}", match) if has_width else 0
@@ -311,7 +342,9 @@ def _fields(place: str, matches: Iterable[p4i.MatchField]) -> tuple[MatchInfo, .
 
 def _value_set(value_set: p4i.ValueSet) -> ValueSetInfo:
     name = value_set.preamble.name
-    return ValueSetInfo(value_set.preamble.id, name, _fields(f"value set {name}", value_set.match), value_set.size)
+    return ValueSetInfo(
+        value_set.preamble.id, name, _fields(f"value set {name}", value_set.match), value_set.size
+    )
 
 
 def _table(
@@ -325,16 +358,21 @@ def _table(
     scopes: dict[int, ActionScope] = {}
     for ref in table.action_refs:
         if ref.id not in actions:
-            raise P4InfoError(f"table {name} refers to action {ref.id}, which the P4Info does not have")
+            raise P4InfoError(
+                f"table {name} refers to action {ref.id}, which the P4Info does not have"
+            )
         scopes[ref.id] = ActionScope(ref.scope)
     if table.implementation_id and table.implementation_id not in profiles:
         raise P4InfoError(
-            f"table {name} refers to action profile {table.implementation_id}, which the P4Info does not have"
+            f"table {name} refers to action profile {table.implementation_id}, which the P4Info"
+            " does not have"
         )
     resources: dict[str, int] = {}
     for number in table.direct_resource_ids:
         if number not in direct:
-            raise P4InfoError(f"table {name} refers to direct resource {number}, which the P4Info does not have")
+            raise P4InfoError(
+                f"table {name} refers to direct resource {number}, which the P4Info does not have"
+            )
         resources[direct[number]] = number
     return TableInfo(
         id=table.preamble.id,

@@ -1,7 +1,9 @@
-"""Packet-in and packet-out: the @controller_header fields as metadata (specification: "Packet I/O").
+"""Packet-in and packet-out: the @controller_header fields as metadata (specification: "Packet
+I/O").
 
-On the CPU port, a packet carries the header in front of its payload, with fields packed in declaration order. Towards
-the controller, the fields travel as metadata. A program without the header exchanges bare payloads.
+On the CPU port, a packet carries the header in front of its payload, with fields packed in
+declaration order. Towards the controller, the fields travel as metadata. A program without the
+header exchanges bare payloads.
 """
 
 from __future__ import annotations
@@ -27,20 +29,28 @@ class ControllerHeader:
         """Return header and payload as the CPU port receives them.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT with the metadata field that is missing, unknown, given twice or too wide.
+            RefusedError: INVALID_ARGUMENT with the metadata field that is missing, unknown, given
+            twice or too wide.
         """
         given: dict[int, bytes] = {}
         known = {part.id for part in self._fields}
         for metadata in packet.metadata:
             if metadata.metadata_id not in known:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"packet-out has no metadata field {metadata.metadata_id}")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT,
+                    f"packet-out has no metadata field {metadata.metadata_id}",
+                )
             if metadata.metadata_id in given:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"metadata field {metadata.metadata_id} is given twice")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"metadata field {metadata.metadata_id} is given twice"
+                )
             given[metadata.metadata_id] = metadata.value
         header = 0
         for part in self._fields:
             if part.id not in given:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"metadata field {part.id} ({part.name!r}) is missing")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"metadata field {part.id} ({part.name!r}) is missing"
+                )
             try:
                 header = header << part.width | decode(given[part.id], part.width)
             except OutOfRangeError as error:
@@ -51,13 +61,19 @@ class ControllerHeader:
         return (header << padding).to_bytes(self.length_bytes, "big") + packet.payload
 
     def unpack(self, data: bytes) -> p4r.PacketIn | None:
-        """Return the message for a packet that left at the CPU port; None if it is shorter than the header."""
+        """Return the message for a packet that left at the CPU port; None if it is shorter than the
+        header.
+        """
         if len(data) < self.length_bytes:
             return None
-        header = int.from_bytes(data[: self.length_bytes], "big") >> (self.length_bytes * 8 - self._bits)
+        header = int.from_bytes(data[: self.length_bytes], "big") >> (
+            self.length_bytes * 8 - self._bits
+        )
         message = p4r.PacketIn(payload=data[self.length_bytes :])
         for part in reversed(self._fields):
-            message.metadata.add(metadata_id=part.id, value=encode(header & ((1 << part.width) - 1)))
+            message.metadata.add(
+                metadata_id=part.id, value=encode(header & ((1 << part.width) - 1))
+            )
             header >>= part.width
         message.metadata.reverse()
         return message

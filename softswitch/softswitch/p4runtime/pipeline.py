@@ -1,7 +1,8 @@
-"""One forwarding pipeline: a loaded program, its switch, and the P4Runtime view of everything in it.
+"""One forwarding pipeline: a loaded program, its switch, and the P4Runtime view of everything in
+it.
 
-A pipeline that is saved but not yet committed is complete, too: controllers fill its tables. Committing it replaces the
-running switch with its own.
+A pipeline that is saved but not yet committed is complete, too: controllers fill its tables.
+Committing it replaces the running switch with its own.
 """
 
 from __future__ import annotations
@@ -47,21 +48,27 @@ class EntityStore(Protocol):
     """All entities of one kind, in the form of P4Runtime's messages."""
 
     def write(self, kind: int, entity: Any) -> None:
-        """Apply one update of type `kind` (INSERT, MODIFY or DELETE), or raise RefusedError and change nothing."""
+        """Apply one update of type `kind` (INSERT, MODIFY or DELETE), or raise RefusedError and
+        change nothing.
+        """
 
     def read(self, query: Any) -> Iterator[p4r.Entity]:
-        """Yield the entities that `query` selects. Raise RefusedError for a query that cannot select anything."""
+        """Yield the entities that `query` selects.
+
+        Raise RefusedError for a query that cannot select anything.
+        """
 
     def current(self, entity: Any) -> Iterator[p4r.Entity]:
-        """Yield the present state, in full, of what an update with `entity` would change. Raise RefusedError as
-        `write` does."""
+        """Yield the present state, in full, of what an update with `entity` would change. Raise
+        RefusedError as `write` does."""
 
 
 class Pipeline:
     """A program that runs, or that could run.
 
     Raises:
-        RefusedError: INVALID_ARGUMENT if the program cannot be loaded or the P4Info does not describe it.
+        RefusedError: INVALID_ARGUMENT if the program cannot be loaded or the P4Info does not
+        describe it.
     """
 
     def __init__(
@@ -84,7 +91,9 @@ class Pipeline:
             self.switch = make_switch(config.p4_device_config)
             self._build(info, list_ids, now_ns)
         except (P4InfoError, ProgramError) as error:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}") from None
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}"
+            ) from None
 
     def _build(self, info: P4InfoIndex, list_ids: Iterator[int], now_ns: Callable[[], int]) -> None:
         profiles = ProfileStore(info, self.switch)
@@ -121,17 +130,22 @@ class Pipeline:
                 return [self._attempt(update) for update in updates]
             return [_denied(update.entity, scope) or self._attempt(update) for update in updates]
 
-    def write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS) -> list[Status]:
-        """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status per update.
+    def write_all_or_nothing(
+        self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS
+    ) -> list[Status]:
+        """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status per
+        update.
 
-        The first failure undoes the updates before it; all other updates then end with ABORTED. The caller holds the
-        device's lock throughout, and native memory gets all at once, so no packet sees an intermediate state and the
-        two modes are the same.
+        The first failure undoes the updates before it; all other updates then end with ABORTED. The
+        caller holds the device's lock throughout, and native memory gets all at once, so no packet
+        sees an intermediate state and the two modes are the same.
         """
         with self.switch.batch():
             return self._write_all_or_nothing(updates, scope)
 
-    def _write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope) -> list[Status]:
+    def _write_all_or_nothing(
+        self, updates: Sequence[p4r.Update], scope: RoleScope
+    ) -> list[Status]:
         undo: list[p4r.Update] = []
         for index, update in enumerate(updates):
             inverse = self._inverse(update)
@@ -151,7 +165,11 @@ class Pipeline:
             RefusedError: as the specification says for the kind of entity.
         """
         found = self._store(query).read(_content(query))
-        return found if scope.ids is None else (entity for entity in found if scope.covers(p4info_id(entity)))
+        return (
+            found
+            if scope.ids is None
+            else (entity for entity in found if scope.covers(p4info_id(entity)))
+        )
 
     def set_port_up(self, port: int, up: bool) -> None:
         """Tell the groups, one-shot sets and replicas that depend on `port` whether it is up."""
@@ -178,7 +196,8 @@ class Pipeline:
         """Take over all forwarding state of `other`, before anything else is written.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT with the state that this program has no place for. This pipeline is then
+            RefusedError: INVALID_ARGUMENT with the state that this program has no place for. This
+            pipeline is then
                 unusable.
         """
         self.tables.clear()
@@ -186,12 +205,17 @@ class Pipeline:
             content = _content(entity)
             if getattr(content, "is_const", False):
                 continue
-            exists = entity.WhichOneof("entity") in _CELLS or getattr(content, "is_default_action", False)
+            exists = entity.WhichOneof("entity") in _CELLS or getattr(
+                content, "is_default_action", False
+            )
             try:
-                self._store(entity).write(p4r.Update.MODIFY if exists else p4r.Update.INSERT, content)
+                self._store(entity).write(
+                    p4r.Update.MODIFY if exists else p4r.Update.INSERT, content
+                )
             except RefusedError as error:
                 raise RefusedError(
-                    Code.INVALID_ARGUMENT, f"the forwarding state cannot be preserved: {error.status.message}"
+                    Code.INVALID_ARGUMENT,
+                    f"the forwarding state cannot be preserved: {error.status.message}",
                 ) from None
 
     def _attempt(self, update: p4r.Update) -> Status:
@@ -203,7 +227,9 @@ class Pipeline:
             if store is None:
                 store = self._store(entity)
             if not 1 <= change <= 3:
-                raise RefusedError(Code.INVALID_ARGUMENT, "the update's type is not INSERT, MODIFY or DELETE")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, "the update's type is not INSERT, MODIFY or DELETE"
+                )
             store.write(change, getattr(entity, kind))  # type: ignore[arg-type]
         except RefusedError as error:
             return error.status
@@ -219,14 +245,17 @@ class Pipeline:
         return store
 
     def _inverse(self, update: p4r.Update) -> list[p4r.Update]:
-        """Return the updates that undo `update`, computed before it. Return none for an update that will be refused
-        anyway."""
+        """Return the updates that undo `update`, computed before it. Return none for an update that
+        will be refused anyway."""
         entity = update.entity
         if update.type == p4r.Update.INSERT:
             return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]
         back = p4r.Update.INSERT if update.type == p4r.Update.DELETE else p4r.Update.MODIFY
         try:
-            return [p4r.Update(type=back, entity=before) for before in self._store(entity).current(_content(entity))]
+            return [
+                p4r.Update(type=back, entity=before)
+                for before in self._store(entity).current(_content(entity))
+            ]
         except RefusedError:
             return []
 
@@ -235,7 +264,10 @@ def _denied(entity: p4r.Entity, scope: RoleScope) -> Status | None:
     number = p4info_id(entity)
     if scope.covers(number):
         return None
-    return Status(Code.PERMISSION_DENIED, f"the entity with P4Info id {number} does not belong to the request's role")
+    return Status(
+        Code.PERMISSION_DENIED,
+        f"the entity with P4Info id {number} does not belong to the request's role",
+    )
 
 
 def _content(entity: p4r.Entity) -> Any:

@@ -1,4 +1,5 @@
-"""Action profiles and selectors: members, groups and one-shot sets (specification: "ActionProfileMember" and on).
+"""Action profiles and selectors: members, groups and one-shot sets (specification:
+"ActionProfileMember" and on).
 
 In the switch, a one-shot set is a group that belongs to one table entry; nothing else refers to it.
 """
@@ -43,8 +44,8 @@ class ProfileView:
     set_members: int = 0
     """The number of actions in one-shot sets, each of which counts as a member."""
     occupied: int = 0
-    """The part of the selector's size that all groups together take, in members or weights as its size semantics
-    says."""
+    """The part of the selector's size that all groups together take, in members or weights as its
+    size semantics says."""
 
     @property
     def numbers(self) -> dict[int, int]:
@@ -58,10 +59,15 @@ class ProfileView:
         return f"action profile {self.info.name}"
 
     def call(self, action: p4r.Action) -> tuple[str, tuple[int, ...]]:
-        """Return name and arguments of `action`. Refuse one that the profile does not have with INVALID_ARGUMENT."""
+        """Return name and arguments of `action`.
+
+        Refuse one that the profile does not have with INVALID_ARGUMENT.
+        """
         codec = self.actions.get(action.action_id)
         if codec is None:
-            raise self.refused(Code.INVALID_ARGUMENT, f"there is no action with id {action.action_id}")
+            raise self.refused(
+                Code.INVALID_ARGUMENT, f"there is no action with id {action.action_id}"
+            )
         return codec.name, codec.decode(action)
 
     def refused(self, code: Code, reason: str) -> RefusedError:
@@ -69,13 +75,12 @@ class ProfileView:
         return RefusedError(code, f"{self.place}: {reason}")
 
     def check_weights(self, weights: Sequence[int], by_members: bool, limit: int) -> Sequence[int]:
-        """Return the weights to use. Refuse weights that the profile does not allow, and a group whose size is above
-        `limit`.
+        """Return the weights to use. Refuse weights that the profile does not allow, and a group
+        whose size is above `limit`.
 
         Args:
-            weights: as the controller sent them.
-            by_members: whether a group's size is its number of members instead of the sum of their weights.
-            limit: the largest size; 0 means none.
+            weights: as the controller sent them. by_members: whether a group's size is its number
+            of members instead of the sum of their weights. limit: the largest size; 0 means none.
         """
         if self.info.weights_disallowed:
             if any(weights):
@@ -91,7 +96,9 @@ class ProfileView:
         if limit and size > limit:
             raise self.refused(Code.INVALID_ARGUMENT, f"the group's size {size} is above {limit}")
         if total > _MOST_WEIGHT:
-            raise self.refused(Code.RESOURCE_EXHAUSTED, f"the weights add up to more than {_MOST_WEIGHT}")
+            raise self.refused(
+                Code.RESOURCE_EXHAUSTED, f"the weights add up to more than {_MOST_WEIGHT}"
+            )
         return weights
 
     def size(self, weights: Collection[int]) -> int:
@@ -105,8 +112,8 @@ class ProfileView:
             what = "members" if self.info.sum_of_members else "weights"
             raise self.refused(
                 Code.RESOURCE_EXHAUSTED,
-                f"is full: all groups together have room for {what} of {most}, {self.occupied} are taken, "
-                f"{more} more are wanted",
+                f"is full: all groups together have room for {what} of {most}, {self.occupied} are"
+                f" taken, {more} more are wanted",
             )
 
 
@@ -133,8 +140,14 @@ class ProfileStore:
             if implementation is None and not profile.table_ids:
                 continue  # p4c omits profiles that no table uses from the program
             if implementation is None:
-                raise P4InfoError(f"action profile {profile.name!r} of the P4Info is not in the program")
-            actions = {action: ActionCodec(info.actions[action]) for table in tables for action in table.actions}
+                raise P4InfoError(
+                    f"action profile {profile.name!r} of the P4Info is not in the program"
+                )
+            actions = {
+                action: ActionCodec(info.actions[action])
+                for table in tables
+                for action in table.actions
+            }
             self._views[number] = ProfileView(profile, implementation, actions)
         self.members = MemberStore(self)
         self.groups = GroupStore(self)
@@ -143,7 +156,9 @@ class ProfileStore:
         """Return one profile. Refuse an id that the program does not have with INVALID_ARGUMENT."""
         view = self._views.get(profile_id)
         if view is None:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no action profile with id {profile_id}")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"the program has no action profile with id {profile_id}"
+            )
         return view
 
     def views(self, profile_id: int) -> list[ProfileView]:
@@ -156,17 +171,21 @@ class ProfileStore:
         """Make the group of a one-shot set, which may replace another set that goes.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT if members or groups are in use, or for a bad action or weight.
+            RefusedError: INVALID_ARGUMENT if members or groups are in use, or for a bad action or
+            weight.
         """
         if actions.action_selection_mode == p4r.ActionProfileActionSet.RANDOM:
             raise view.refused(Code.UNIMPLEMENTED, "groups choose by hash, not at random")
         if actions.action_selection_mode not in _HASHING:
             raise view.refused(
-                Code.INVALID_ARGUMENT, f"there is no action selection mode {actions.action_selection_mode}"
+                Code.INVALID_ARGUMENT,
+                f"there is no action selection mode {actions.action_selection_mode}",
             )
         by_members = _BY_MEMBERS.get(actions.size_semantics, view.info.sum_of_members)
         if actions.size_semantics not in p4r.ActionProfileActionSet.SizeSemantics.values():
-            raise view.refused(Code.INVALID_ARGUMENT, f"there is no size semantics {actions.size_semantics}")
+            raise view.refused(
+                Code.INVALID_ARGUMENT, f"there is no size semantics {actions.size_semantics}"
+            )
         calls: list[Call] = []
         weights: list[int] = []
         ports: list[int | None] = []
@@ -176,7 +195,9 @@ class ProfileStore:
                 calls.append(view.profile.call(*view.call(part.action)))
             ports.append(_watched(view, part))
         watch = ports if any(port is not None for port in ports) else ()
-        return self.make_set(view, calls, weights, watch, by_members, actions.SerializeToString(), instead)
+        return self.make_set(
+            view, calls, weights, watch, by_members, actions.SerializeToString(), instead
+        )
 
     def make_set(
         self,
@@ -190,16 +211,20 @@ class ProfileStore:
     ) -> OneShot:
         """Make a group of calls that fit the profile.
 
-        `watch` are the ports that the calls depend on; it is empty if there are none. `written` is the serialized
-        ActionProfileActionSet.
+        `watch` are the ports that the calls depend on; it is empty if there are none. `written` is
+        the serialized ActionProfileActionSet.
 
         Raises:
             RefusedError: as `make_one_shot`.
         """
         if not view.info.with_selector:
-            raise view.refused(Code.INVALID_ARGUMENT, "one-shot programming needs an action selector")
+            raise view.refused(
+                Code.INVALID_ARGUMENT, "one-shot programming needs an action selector"
+            )
         if view.group_messages or view.profile.members:
-            raise view.refused(Code.INVALID_ARGUMENT, "one-shot sets cannot be mixed with members and groups")
+            raise view.refused(
+                Code.INVALID_ARGUMENT, "one-shot sets cannot be mixed with members and groups"
+            )
         weights = view.check_weights(weights, by_members, view.info.max_group_size)
         size = view.size(weights)
         more = size if instead is None else size - instead.size
@@ -207,7 +232,9 @@ class ProfileStore:
             view.refuse_overflow(more)
         going = 0 if instead is None else instead.members
         if view.set_members + len(calls) - going > view.profile.max_size:
-            raise view.refused(Code.RESOURCE_EXHAUSTED, f"is full ({view.profile.max_size} members)")
+            raise view.refused(
+                Code.RESOURCE_EXHAUSTED, f"is full ({view.profile.max_size} members)"
+            )
         group = view.profile.make_set(calls, weights, watch)
         view.one_shots += 1
         view.set_members += len(calls)
@@ -291,9 +318,12 @@ class GroupStore:
         before = view.group_messages.get(number)
         if kind == p4r.Update.MODIFY and before is not None and before.max_size != entity.max_size:
             raise view.refused(
-                Code.INVALID_ARGUMENT, f"max_size of group {number} is {before.max_size} and cannot change"
+                Code.INVALID_ARGUMENT,
+                f"max_size of group {number} is {before.max_size} and cannot change",
             )
-        more = view.size(weights.values()) - (0 if kind == p4r.Update.INSERT else self._size(view, number))
+        more = view.size(weights.values()) - (
+            0 if kind == p4r.Update.INSERT else self._size(view, number)
+        )
         if (kind == p4r.Update.INSERT and before is None) or kind == p4r.Update.MODIFY:
             view.refuse_overflow(more)
         with refusing():
@@ -322,7 +352,8 @@ class GroupStore:
         if entity.max_size < 0 or (limit and not 1 <= entity.max_size <= limit):
             shown = f"1..{limit}" if limit else "0 or more"
             raise view.refused(
-                Code.INVALID_ARGUMENT, f"max_size {entity.max_size} of group {entity.group_id} is not {shown}"
+                Code.INVALID_ARGUMENT,
+                f"max_size {entity.max_size} of group {entity.group_id} is not {shown}",
             )
         if entity.max_size > _MOST_WEIGHT:
             raise view.refused(
@@ -332,7 +363,9 @@ class GroupStore:
         numbers = [member.member_id for member in entity.members]
         if len(set(numbers)) < len(numbers):
             raise view.refused(Code.INVALID_ARGUMENT, f"group {entity.group_id} has a member twice")
-        weights = view.check_weights([member.weight for member in entity.members], view.info.sum_of_members, 0)
+        weights = view.check_weights(
+            [member.weight for member in entity.members], view.info.sum_of_members, 0
+        )
         size = view.size(weights)
         if entity.max_size and size > entity.max_size:
             raise view.refused(
@@ -356,7 +389,10 @@ _HASHING = (
     p4r.ActionProfileActionSet.HASH,
 )
 
-_BY_MEMBERS = {p4r.ActionProfileActionSet.SUM_OF_MEMBERS: True, p4r.ActionProfileActionSet.SUM_OF_WEIGHTS: False}
+_BY_MEMBERS = {
+    p4r.ActionProfileActionSet.SUM_OF_MEMBERS: True,
+    p4r.ActionProfileActionSet.SUM_OF_WEIGHTS: False,
+}
 
 
 def _watched(view: ProfileView, part: Any) -> int | None:

@@ -1,7 +1,8 @@
 """Multicast groups and clone sessions (specification: "PacketReplicationEngineEntry").
 
-A replica with backup replicas goes to the first port of its list that is up. If no port is up, or there is no backup
-replica, it goes to its primary port: egress runs and counts as always, and the port decides what becomes of the packet.
+A replica with backup replicas goes to the first port of its list that is up. If no port is up, or
+there is no backup replica, it goes to its primary port: egress runs and counts as always, and the
+port decides what becomes of the packet.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from softswitch.tm import QUEUES
 
 __all__ = ["ReplicationStore"]
 
-# The widths of v1model's egress_port, egress_rid and mcast_grp, and the reference switch's number of sessions.
+# The widths of v1model's egress_port, egress_rid and mcast_grp, and the reference switch's number
+# of sessions.
 _PORT_BITS = 9
 _INSTANCE_MAX = 0xFFFF
 _GROUP_MAX = 0xFFFF
@@ -39,8 +41,8 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The replicas of one group or session. Each is a list to choose from, most preferred first; `session` is None for
-    a multicast group."""
+    """The replicas of one group or session. Each is a list to choose from, most preferred first;
+    `session` is None for a multicast group."""
 
     choices: tuple[tuple[Replica, ...], ...]
     session: _Session | None = None
@@ -89,10 +91,16 @@ class ReplicationStore:
                 self._unwatch(number, self._session_plans.pop(number))
                 _remove(number, self._sessions, self._switch.clone_sessions)
                 return
-            self._install(number, _Plan(_choices(session, place), _session(session, place)), self._session_plans)
+            self._install(
+                number,
+                _Plan(_choices(session, place), _session(session, place)),
+                self._session_plans,
+            )
             self._sessions[number] = session
         else:
-            raise RefusedError(Code.INVALID_ARGUMENT, "the packet replication engine entry is empty")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, "the packet replication engine entry is empty"
+            )
 
     def set_port_up(self, port: int, up: bool) -> None:
         """Choose again where `port` makes a difference."""
@@ -101,7 +109,9 @@ class ReplicationStore:
         else:
             self._down.add(port)
         for is_session, number in self._watchers.get(port, ()):
-            self._realize(number, (self._session_plans if is_session else self._group_plans)[number])
+            self._realize(
+                number, (self._session_plans if is_session else self._group_plans)[number]
+            )
 
     def _install(self, number: int, plan: _Plan, plans: dict[int, _Plan]) -> None:
         if number in plans:
@@ -121,7 +131,8 @@ class ReplicationStore:
     def _realize(self, number: int, plan: _Plan) -> None:
         down = self._down
         replicas = tuple(
-            next((replica for replica in choice if replica[0] not in down), choice[0]) for choice in plan.choices
+            next((replica for replica in choice if replica[0] not in down), choice[0])
+            for choice in plan.choices
         )
         if plan.session is None:
             self._switch.multicast_groups[number] = replicas
@@ -146,7 +157,9 @@ class ReplicationStore:
                     entry = p4r.PacketReplicationEngineEntry(clone_session_entry=session)
                     yield p4r.Entity(packet_replication_engine_entry=entry)
         else:
-            raise RefusedError(Code.INVALID_ARGUMENT, "the packet replication engine entry is empty")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, "the packet replication engine entry is empty"
+            )
 
     def current(self, entity: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
         """Yield the group or session that an update of `entity` would change."""
@@ -176,7 +189,9 @@ def _remove(number: int, messages: dict[int, Any], realized: MutableMapping[int,
     realized.pop(number, None)
 
 
-def _choices(entry: p4r.MulticastGroupEntry | p4r.CloneSessionEntry, place: str) -> tuple[tuple[Replica, ...], ...]:
+def _choices(
+    entry: p4r.MulticastGroupEntry | p4r.CloneSessionEntry, place: str
+) -> tuple[tuple[Replica, ...], ...]:
     """Return the choices of each replica, and bring the ports in `entry` to canonical form."""
     found: list[tuple[Replica, ...]] = []
     seen: set[Replica] = set()
@@ -186,21 +201,27 @@ def _choices(entry: p4r.MulticastGroupEntry | p4r.CloneSessionEntry, place: str)
         else:
             port = replica.egress_port
             if port >> _PORT_BITS:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: port {port} does not fit bit<{_PORT_BITS}>")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"{place}: port {port} does not fit bit<{_PORT_BITS}>"
+                )
         choice = [(port, replica.instance)]
         for backup in replica.backup_replicas:
             backup_port, backup.port = _port(backup.port, place)
             if backup_port == port:
                 raise RefusedError(
-                    Code.INVALID_ARGUMENT, f"{place}: port {port} is the backup of a replica to the same port"
+                    Code.INVALID_ARGUMENT,
+                    f"{place}: port {port} is the backup of a replica to the same port",
                 )
             choice.append((backup_port, backup.instance))
         for number, instance in choice:
             if instance > _INSTANCE_MAX:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: instance {instance} is above {_INSTANCE_MAX}")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"{place}: instance {instance} is above {_INSTANCE_MAX}"
+                )
             if (number, instance) in seen:
                 raise RefusedError(
-                    Code.INVALID_ARGUMENT, f"{place}: port {number} with instance {instance} is given twice"
+                    Code.INVALID_ARGUMENT,
+                    f"{place}: port {number} with instance {instance} is given twice",
                 )
             seen.add((number, instance))
         found.append(tuple(choice))
@@ -219,7 +240,8 @@ def _port(data: bytes, place: str) -> tuple[int, bytes]:
 def _session(entry: p4r.CloneSessionEntry, place: str) -> _Session:
     if entry.class_of_service >= QUEUES:
         raise RefusedError(
-            Code.INVALID_ARGUMENT, f"{place}: class of service {entry.class_of_service} is not in 0..{QUEUES - 1}"
+            Code.INVALID_ARGUMENT,
+            f"{place}: class of service {entry.class_of_service} is not in 0..{QUEUES - 1}",
         )
     if entry.packet_length_bytes < 0:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: packet_length_bytes is negative")

@@ -1,14 +1,15 @@
 """The rights of a role (specification: "Role Config").
 
-The specification leaves the form of `role.config` to an agreement between server and clients. This switch uses
-Stratum's message `stratum.P4RoleConfig`, which existing controllers already send:
+The specification leaves the form of `role.config` to an agreement between server and clients. This
+switch uses Stratum's message `stratum.P4RoleConfig`, which existing controllers already send:
 
-- `exclusive_p4_ids`, `shared_p4_ids`: the P4Info ids of tables, action profiles, counters, meters, registers, value
-  sets and digests that the role may write. A read of the role shows only these. An id that is exclusive to one role
-  cannot be claimed by another role with a config. Multicast groups and clone sessions have no P4Info id and belong to
-  every role.
-- `receives_packet_ins`, `packet_in_filter`: whether packet-ins reach the role's primary, and only those with that
-  value in that metadata field. Digests and idle timeouts reach it if the digest or table belongs to the role.
+- `exclusive_p4_ids`, `shared_p4_ids`: the P4Info ids of tables, action profiles, counters, meters,
+  registers, value sets and digests that the role may write. A read of the role shows only these. An
+  id that is exclusive to one role cannot be claimed by another role with a config. Multicast groups
+  and clone sessions have no P4Info id and belong to every role.
+- `receives_packet_ins`, `packet_in_filter`: whether packet-ins reach the role's primary, and only
+  those with that value in that metadata field. Digests and idle timeouts reach it if the digest or
+  table belongs to the role.
 - `can_push_pipeline`: whether it may set the pipeline.
 
 A role without a config has full access, as the default role has.
@@ -42,7 +43,9 @@ class RoleScope:
     can_push_pipeline: bool = True
 
     def covers(self, number: int | None) -> bool:
-        """Return whether the role covers an entity with P4Info id `number`; None is an entity without one."""
+        """Return whether the role covers an entity with P4Info id `number`; None is an entity
+        without one.
+        """
         return self.ids is None or number is None or number in self.ids
 
     def wants(self, packet: p4r.PacketIn) -> bool:
@@ -51,7 +54,8 @@ class RoleScope:
             return self.receives_packet_ins
         number, value = self.packet_in_filter
         return any(
-            part.metadata_id == number and int.from_bytes(part.value, "big") == value for part in packet.metadata
+            part.metadata_id == number and int.from_bytes(part.value, "big") == value
+            for part in packet.metadata
         )
 
 
@@ -67,7 +71,8 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
         others: the limits of the other roles that controllers hold now.
 
     Raises:
-        RefusedError: INVALID_ARGUMENT if it is not a P4RoleConfig, contradicts itself or claims another role's ids.
+        RefusedError: INVALID_ARGUMENT if it is not a P4RoleConfig, contradicts itself or claims
+        another role's ids.
     """
     if config is None:
         return FULL_ACCESS
@@ -78,7 +83,11 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
         known = False
     if not known:
         kind = config.TypeName() or "nothing"
-        raise _refused(role, f"it must hold a {message.DESCRIPTOR.full_name}, but holds {kind} or a malformed message")
+        raise _refused(
+            role,
+            f"it must hold a {message.DESCRIPTOR.full_name}, but holds {kind} or a malformed"
+            " message",
+        )
     exclusive, shared = frozenset(message.exclusive_p4_ids), frozenset(message.shared_p4_ids)
     if 0 in exclusive | shared:
         raise _refused(role, "0 is not a P4Info id")
@@ -90,18 +99,28 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
             continue
         taken = (exclusive & other.ids) | (shared & other.exclusive)
         if taken:
-            raise _refused(role, f"id {min(taken)} already belongs to role {name!r} and cannot be exclusive to another")
+            raise _refused(
+                role,
+                f"id {min(taken)} already belongs to role {name!r} and cannot be exclusive to"
+                " another",
+            )
     packet_filter = None
     if message.HasField("packet_in_filter"):
         wanted = message.packet_in_filter
         packet_filter = (wanted.metadata_id, int.from_bytes(wanted.value, "big"))
     return RoleScope(
-        exclusive | shared, exclusive, message.receives_packet_ins, packet_filter, message.can_push_pipeline
+        exclusive | shared,
+        exclusive,
+        message.receives_packet_ins,
+        packet_filter,
+        message.can_push_pipeline,
     )
 
 
 def p4info_id(entity: p4r.Entity) -> int | None:
-    """Return the P4Info id that `entity` belongs to; None for the packet replication engine, which has none."""
+    """Return the P4Info id that `entity` belongs to; None for the packet replication engine, which
+    has none.
+    """
     kind = entity.WhichOneof("entity")
     find = _IDS.get(kind) if kind is not None else None
     return None if find is None else find(entity)

@@ -1,6 +1,7 @@
 """The gRPC shell around `Device`: P4Runtime and gNMI on one port.
 
-`Device` and `softswitch.gnmi` make all decisions. This module moves messages between them and gRPC's threads.
+`Device` and `softswitch.gnmi` make all decisions. This module moves messages between them and
+gRPC's threads.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ _BACKLOG = 10_000
 """The number of messages that may wait for a slow client before further packet-ins are dropped."""
 
 _HARD_BACKLOG = 10
-"""The multiple of `_BACKLOG` from which everything but arbitration is dropped, as the specification allows. A client
-that never reads must not take all memory."""
+"""The multiple of `_BACKLOG` from which everything but arbitration is dropped, as the specification
+allows. A client that never reads must not take all memory."""
 
 
 class Server(Listener):
     """A gRPC server for one or several devices.
 
-    A P4Runtime message names its device by device id. A gNMI request names it by `prefix.target` (the device id in
-    decimal), which may be left out if there is only one device.
+    A P4Runtime message names its device by device id. A gNMI request names it by `prefix.target`
+    (the device id in decimal), which may be left out if there is only one device.
 
     Args:
-        devices: the devices, by distinct device ids.
-        address: "host:port"; port 0 takes a free one.
-        credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means plain text.
-        max_workers: the number of RPCs served at a time, where an open stream or gNMI subscription counts as one;
+        devices: the devices, by distinct device ids. address: "host:port"; port 0 takes a free one.
+        credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means
+        plain text. max_workers: the number of RPCs served at a time, where an open stream or gNMI
+        subscription counts as one;
             others wait. None means 32, and 16 more per device.
 
     Raises:
@@ -66,7 +67,10 @@ class Server(Listener):
             raise ValueError("devices: a server needs at least one")
         if len(self.devices) != len(listed):
             raise ValueError("devices: two have the same device id")
-        self._services = [_handlers(_P4RuntimeService(self.devices)), GnmiService(self.devices).handlers()]
+        self._services = [
+            _handlers(_P4RuntimeService(self.devices)),
+            GnmiService(self.devices).handlers(),
+        ]
         self._local: WeakSet[LocalStream] = WeakSet()
         super().__init__(
             self._services,
@@ -118,8 +122,8 @@ class _P4RuntimeService:
         except RefusedError as error:
             abort(context, error, p4r.Error)
         finally:
-            # A pipeline has many references to itself. It stays in memory until the garbage collector runs, which a
-            # switch in real time permits very seldom.
+            # A pipeline has many references to itself. It stays in memory until the garbage
+            # collector runs, which a switch in real time permits very seldom.
             gc.collect()
         return p4r.SetForwardingPipelineConfigResponse()
 
@@ -131,7 +135,9 @@ class _P4RuntimeService:
         except RefusedError as error:
             abort(context, error, p4r.Error)
 
-    def capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:
+    def capabilities(
+        self, request: p4r.CapabilitiesRequest, context: Any
+    ) -> p4r.CapabilitiesResponse:
         if request.device_id == 0:
             return next(iter(self._devices.values())).capabilities(request)
         try:
@@ -139,14 +145,18 @@ class _P4RuntimeService:
         except RefusedError as error:
             abort(context, error, p4r.Error)
 
-    def stream(self, requests: Iterable[p4r.StreamMessageRequest], context: Any) -> Iterator[p4r.StreamMessageResponse]:
-        # The queue decouples the device from the socket: the device must not wait for a slow client while it holds its
-        # lock.
+    def stream(
+        self, requests: Iterable[p4r.StreamMessageRequest], context: Any
+    ) -> Iterator[p4r.StreamMessageResponse]:
+        # The queue decouples the device from the socket: the device must not wait for a slow client
+        # while it holds its lock.
         outbox: SimpleQueue[p4r.StreamMessageResponse | Status | None] = SimpleQueue()
         session = _Session(self._devices, outbox)
         if not context.add_callback(lambda: outbox.put(None)):
             return  # the call has already ended
-        reader = threading.Thread(target=session.serve, args=(requests,), name="softswitch-stream", daemon=True)
+        reader = threading.Thread(
+            target=session.serve, args=(requests,), name="softswitch-stream", daemon=True
+        )
         reader.start()
         try:
             while (message := outbox.get()) is not None:
@@ -160,17 +170,24 @@ class _P4RuntimeService:
         device = self._devices.get(device_id)
         if device is None:
             known = ", ".join(map(str, self._devices))
-            raise RefusedError(Code.NOT_FOUND, f"this server has no device {device_id}; devices: {known}")
+            raise RefusedError(
+                Code.NOT_FOUND, f"this server has no device {device_id}; devices: {known}"
+            )
         return device
 
 
 def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
-    """Return the service as a gRPC handler. The generated class would make a message of every update."""
+    """Return the service as a gRPC handler.
+
+    The generated class would make a message of every update.
+    """
     return grpc.method_handlers_generic_handler(
         "p4.v1.P4Runtime",
         {
             "Write": handlers.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse),
-            "Read": handlers.unary_stream(service.read, p4r.ReadRequest.FromString, p4r.ReadResponse),
+            "Read": handlers.unary_stream(
+                service.read, p4r.ReadRequest.FromString, p4r.ReadResponse
+            ),
             "SetForwardingPipelineConfig": handlers.unary_unary(
                 service.set_pipeline,
                 p4r.SetForwardingPipelineConfigRequest.FromString,
@@ -196,7 +213,9 @@ _Outbox = SimpleQueue[p4r.StreamMessageResponse | Status | None] | LocalStream
 
 
 class _Session:
-    """One StreamChannel, which belongs to no device until its first arbitration message names one."""
+    """One StreamChannel, which belongs to no device until its first arbitration message names
+    one.
+    """
 
     def __init__(self, devices: dict[int, Device], outbox: _Outbox) -> None:
         self._devices = devices
@@ -260,8 +279,8 @@ class _Session:
         waiting = self._outbox.qsize()
         if waiting >= _BACKLOG:
             kind = message.WhichOneof("update")
-            # If a client is slow, packets are dropped first. Messages that it may have to answer are dropped only if it
-            # seems stuck.
+            # If a client is slow, packets are dropped first. Messages that it may have to answer
+            # are dropped only if it seems stuck.
             if kind == "packet" or (waiting >= _BACKLOG * _HARD_BACKLOG and kind != "arbitration"):
                 return
         self._outbox.put(message)

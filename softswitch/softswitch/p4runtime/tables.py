@@ -1,7 +1,7 @@
 """TableEntry messages over the switch's tables (specification: "TableEntry").
 
-The switch's table holds keys, actions and counters. The store keeps beside it what the data plane does not use:
-metadata, idle timeouts, and one-shot sets as they were written.
+The switch's table holds keys, actions and counters. The store keeps beside it what the data plane
+does not use: metadata, idle timeouts, and one-shot sets as they were written.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _NOTHING = _Beside()
 class TableView:
     """One table as controllers see it."""
 
-    def __init__(self, info: TableInfo, table: Table, index: P4InfoIndex, profile: ProfileView | None) -> None:
+    def __init__(
+        self, info: TableInfo, table: Table, index: P4InfoIndex, profile: ProfileView | None
+    ) -> None:
         if len(info.fields) != len(table.key_names):
             raise P4InfoError(
                 f"table {info.name} has {len(info.fields)} key fields in the P4Info, "
@@ -67,7 +69,8 @@ class TableView:
         self.table = table
         # BMv2's JSON does not distinguish initial entries from constant ones.
         table.is_const = info.is_const
-        # It does not have the size of a table with initial entries either: p4c writes their number instead.
+        # It does not have the size of a table with initial entries either: p4c writes their number
+        # instead.
         table.max_size = max(table.max_size, info.size)
         self.profile = profile
         self.key = KeyCodec(f"table {info.name}", info.fields)
@@ -75,12 +78,16 @@ class TableView:
         unknown = [codec.name for codec in self.actions.values() if codec.name not in table.actions]
         if unknown and profile is None:
             raise P4InfoError(
-                f"table {info.name} has an action {unknown[0]!r} in the P4Info that the program does not have"
+                f"table {info.name} has an action {unknown[0]!r} in the P4Info that the program"
+                " does not have"
             )
         self.by_name = {codec.name: codec for codec in self.actions.values()}
         self.needs_priority = info.needs_priority
         self.agrees = _agrees(info, table, index)
-        """Whether every value that fits the P4Info also fits the program. This holds unless values are translated."""
+        """Whether every value that fits the P4Info also fits the program.
+
+        This holds unless values are translated.
+        """
         self.beside: dict[int, _Beside] = {}
         self.one_shots: dict[int, OneShot] = {}
         self.beside_default = _Beside()
@@ -95,31 +102,45 @@ class TableView:
             if priority <= 0:
                 raise self.refused(
                     Code.INVALID_ARGUMENT,
-                    f"priority {priority} is not positive, but the table has ternary, range or optional fields",
+                    f"priority {priority} is not positive, but the table has ternary, range or"
+                    " optional fields",
                 )
         elif priority:
             raise self.refused(
-                Code.INVALID_ARGUMENT, f"priority {priority} is given, but no field is ternary, range or optional"
+                Code.INVALID_ARGUMENT,
+                f"priority {priority} is given, but no field is ternary, range or optional",
             )
         return self.key.decode(entry.match), priority
 
     def find(self, entry: p4r.TableEntry) -> Entry:
-        """Return the entry with the key of `entry`. Raise RefusedError (NOT_FOUND) if there is none."""
+        """Return the entry with the key of `entry`.
+
+        Raise RefusedError (NOT_FOUND) if there is none.
+        """
         key, priority = self.locate(entry)
         with refusing():
             handle = self.table.find(key, priority)
         if handle is None:
-            raise self.refused(Code.NOT_FOUND, f"there is no entry with the key {key}{self._with_priority(priority)}")
+            raise self.refused(
+                Code.NOT_FOUND,
+                f"there is no entry with the key {key}{self._with_priority(priority)}",
+            )
         return self.table.entry(handle)
 
     def call(self, action: p4r.Action, forbidden: ActionScope) -> tuple[str, tuple[int, ...]]:
-        """Return name and arguments of `action`, which must not have scope `forbidden` in this table."""
+        """Return name and arguments of `action`, which must not have scope `forbidden` in this
+        table.
+        """
         number = action.action_id
         codec = self.actions.get(number)
         if codec is None:
             raise self.refused(Code.INVALID_ARGUMENT, f"there is no action with id {number}")
         if self.info.actions[number] is forbidden:
-            what = "be the default action" if forbidden is ActionScope.TABLE_ONLY else "be the action of an entry"
+            what = (
+                "be the default action"
+                if forbidden is ActionScope.TABLE_ONLY
+                else "be the action of an entry"
+            )
             raise self.refused(Code.PERMISSION_DENIED, f"action {codec.name} cannot {what}")
         return codec.name, codec.decode(action)
 
@@ -131,7 +152,9 @@ class TableView:
         self.key.encode(entry.key, message)
         beside = self.beside.get(entry.handle, _NOTHING)
         if entry.handle in self.one_shots:
-            message.action.action_profile_action_set.ParseFromString(self.one_shots[entry.handle].written)
+            message.action.action_profile_action_set.ParseFromString(
+                self.one_shots[entry.handle].written
+            )
         elif entry.group is not None:
             message.action.action_profile_group_id = entry.group
         elif entry.member is not None:
@@ -159,18 +182,21 @@ class TableView:
         """Return the counter and the meter of the default entry, which `wanted` names.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT if `wanted` also has match fields, a priority or an idle timeout.
+            RefusedError: INVALID_ARGUMENT if `wanted` also has match fields, a priority or an idle
+            timeout.
         """
         if wanted.match or wanted.priority:
-            raise self.refused(Code.INVALID_ARGUMENT, "the default entry has neither match fields nor a priority")
+            raise self.refused(
+                Code.INVALID_ARGUMENT, "the default entry has neither match fields nor a priority"
+            )
         if wanted.idle_timeout_ns or wanted.HasField("time_since_last_hit"):
             raise self.refused(Code.INVALID_ARGUMENT, "the default entry has no idle timeout")
         return self.table.default_entry
 
     @property
     def has_const_default(self) -> bool:
-        """Return whether the default entry never changes. The specification demands this for tables with an action
-        profile."""
+        """Return whether the default entry never changes. The specification demands this for tables
+        with an action profile."""
         return self.info.const_default or self.profile is not None
 
     def default_message(self, query: p4r.TableEntry) -> p4r.TableEntry:
@@ -204,7 +230,9 @@ def _agrees(info: TableInfo, table: Table, index: P4InfoIndex) -> bool:
 class TableStore:
     """TableEntry entities of a program."""
 
-    def __init__(self, info: P4InfoIndex, switch: Switch, profiles: ProfileStore, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, info: P4InfoIndex, switch: Switch, profiles: ProfileStore, now_ns: Callable[[], int]
+    ) -> None:
         self._profiles = profiles
         self._now_ns = now_ns
         self._timers: IdleTimers[TableView] = IdleTimers()
@@ -215,7 +243,7 @@ class TableStore:
             profile = profiles.view(table.profile_id) if table.profile_id else None
             self._views[number] = TableView(table, switch.tables[table.name], info, profile)
 
-    # -- entities ----------------------------------------------------------------------------------------------------
+    # -- entities ----------------------------------------------------------------------------------
 
     def write(self, kind: int, entity: p4r.TableEntry) -> None:
         """Apply an INSERT, MODIFY or DELETE of an entry, or a MODIFY of the default entry."""
@@ -234,11 +262,20 @@ class TableStore:
     def read(self, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
         """Yield the entries that `query` selects (specification: "Wildcard Reads")."""
         if query.HasField("meter_counter_data"):
-            raise RefusedError(Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch")
+            raise RefusedError(
+                Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
+            )
         if not query.table_id:
-            if query.match or query.priority or query.HasField("action") or query.metadata or query.controller_metadata:
+            if (
+                query.match
+                or query.priority
+                or query.HasField("action")
+                or query.metadata
+                or query.controller_metadata
+            ):
                 raise RefusedError(
-                    Code.INVALID_ARGUMENT, "a query of all tables (table id 0) cannot have other filters"
+                    Code.INVALID_ARGUMENT,
+                    "a query of all tables (table id 0) cannot have other filters",
                 )
             for view in self._views.values():
                 yield from self._read(view, query)
@@ -278,7 +315,10 @@ class TableStore:
                 yield p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=key))
 
     def clear(self) -> None:
-        """Delete all entries that are not constant. The program's initial entries count as controllers' own."""
+        """Delete all entries that are not constant.
+
+        The program's initial entries count as controllers' own.
+        """
         for view in self._views.values():
             if not view.info.is_const:
                 view.table.clear()
@@ -287,10 +327,13 @@ class TableStore:
                         self._timers.end(beside.watch)
                 view.beside.clear()
 
-    # -- idle timeouts -----------------------------------------------------------------------------------------------
+    # -- idle timeouts -----------------------------------------------------------------------------
 
     def idle(self, now_ns: int) -> list[tuple[int, list[p4r.TableEntry]]]:
-        """Return the entries that no packet has hit for their idle timeout, by table id. Their time starts again."""
+        """Return the entries that no packet has hit for their idle timeout, by table id.
+
+        Their time starts again.
+        """
         found: dict[int, list[p4r.TableEntry]] = {}
         for watch in self._timers.expired(now_ns):
             message = p4r.TableEntry()
@@ -299,25 +342,32 @@ class TableStore:
         return list(found.items())
 
     def next_idle_ns(self) -> int | None:
-        """Return a time before which no entry has been idle for its timeout; None if none has a timeout."""
+        """Return a time before which no entry has been idle for its timeout; None if none has a
+        timeout.
+        """
         return self._timers.next_ns()
 
-    # -- shared with direct resources --------------------------------------------------------------------------------
+    # -- shared with direct resources --------------------------------------------------------------
 
     def view(self, table_id: int) -> TableView:
         """Return one table. Refuse an id that the program does not have with INVALID_ARGUMENT."""
         view = self._views.get(table_id)
         if view is None:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no table with id {table_id}")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"the program has no table with id {table_id}"
+            )
         return view
 
-    def plain_insertion(self, table_id: int, metadata: bytes) -> Callable[[Iterable[tuple[Any, ...]]], int] | None:
-        """Return a function that inserts entries which fit the P4Info, or None for a table whose entries have other
-        properties.
+    def plain_insertion(
+        self, table_id: int, metadata: bytes
+    ) -> Callable[[Iterable[tuple[Any, ...]]], int] | None:
+        """Return a function that inserts entries which fit the P4Info, or None for a table whose
+        entries have other properties.
 
-        The entries have nothing but key, action and the given `metadata`. For each of them the function takes (key,
-        priority, action's name, arguments), or with an action profile (key, priority, calls, weights, serialized
-        one-shot set). It stops at the first entry that the table refuses, and returns how many it inserted.
+        The entries have nothing but key, action and the given `metadata`. For each of them the
+        function takes (key, priority, action's name, arguments), or with an action profile (key,
+        priority, calls, weights, serialized one-shot set). It stops at the first entry that the
+        table refuses, and returns how many it inserted.
         """
         view = self.view(table_id)
         if not view.agrees or view.info.has_idle_timeout:
@@ -328,11 +378,16 @@ class TableStore:
         return partial(_put_marked, view, _Beside(0, metadata)) if metadata else view.table.put_all
 
     def _put_one_shots(
-        self, view: TableView, profile: ProfileView, metadata: bytes, entries: Iterable[tuple[Any, ...]]
+        self,
+        view: TableView,
+        profile: ProfileView,
+        metadata: bytes,
+        entries: Iterable[tuple[Any, ...]],
     ) -> int:
         made: list[OneShot] = []
         handles = range(
-            first := view.table.next_handle, first + view.table.put_sets(self._sets(profile, entries, made))
+            first := view.table.next_handle,
+            first + view.table.put_sets(self._sets(profile, entries, made)),
         )
         count = len(handles)
         view.one_shots.update(zip(handles, made, strict=False))
@@ -345,7 +400,9 @@ class TableStore:
     def _sets(
         self, profile: ProfileView, entries: Iterable[tuple[Any, ...]], made: list[OneShot]
     ) -> Iterator[tuple[Any, int, Group]]:
-        """Yield key, priority and group of each entry until the profile refuses one, whose sets are added to `made`."""
+        """Yield key, priority and group of each entry until the profile refuses one, whose sets are
+        added to `made`.
+        """
         make_set, by_members = self._profiles.make_set, profile.info.sum_of_members
         try:
             for key, priority, calls, weights, written in entries:
@@ -359,7 +416,7 @@ class TableStore:
         """Yield all tables."""
         return iter(self._views.values())
 
-    # -- inside: write -----------------------------------------------------------------------------------------------
+    # -- inside: write -----------------------------------------------------------------------------
 
     def _insert(self, view: TableView, entry: p4r.TableEntry) -> None:
         info = view.info
@@ -379,9 +436,13 @@ class TableStore:
                 else:
                     new = table.entry(table.insert(key, priority, name, args))
             elif kind == "action_profile_action_set" and view.profile is not None:
-                one_shot = self._profiles.make_one_shot(view.profile, action.action_profile_action_set)
+                one_shot = self._profiles.make_one_shot(
+                    view.profile, action.action_profile_action_set
+                )
                 try:
-                    new = table.put_set(key if view.agrees else table.normal(key), priority, one_shot.group)
+                    new = table.put_set(
+                        key if view.agrees else table.normal(key), priority, one_shot.group
+                    )
                 except TableError:
                     self._profiles.drop_one_shot(view.profile, one_shot)
                     raise
@@ -400,10 +461,13 @@ class TableStore:
         found = view.find(entry)
         if view.info.is_const:
             if entry.HasField("action"):
-                raise view.refused(Code.PERMISSION_DENIED, "the actions of its entries are constant")
+                raise view.refused(
+                    Code.PERMISSION_DENIED, "the actions of its entries are constant"
+                )
             if _has_beside(entry):
                 raise view.refused(
-                    Code.PERMISSION_DENIED, "its entries are constant: they have no metadata and no idle timeout"
+                    Code.PERMISSION_DENIED,
+                    "its entries are constant: they have no metadata and no idle timeout",
                 )
             self._apply(view, found, self._extras(view, entry))
             return
@@ -418,7 +482,9 @@ class TableStore:
                 with refusing():
                     view.table.modify(found.handle, name, args)
             elif kind == "action_profile_action_set" and view.profile is not None:
-                one_shot = self._profiles.make_one_shot(view.profile, action.action_profile_action_set, old)
+                one_shot = self._profiles.make_one_shot(
+                    view.profile, action.action_profile_action_set, old
+                )
                 view.table.modify_set(found.handle, one_shot.group)
             else:
                 member, group = self._reference(view, kind, action)
@@ -448,7 +514,12 @@ class TableStore:
         resources = view.default_resources(entry)
         extras = self._extras(view, entry)
         if view.has_const_default:
-            if entry.HasField("action") or entry.metadata or entry.controller_metadata or extras is None:
+            if (
+                entry.HasField("action")
+                or entry.metadata
+                or entry.controller_metadata
+                or extras is None
+            ):
                 raise view.refused(Code.PERMISSION_DENIED, "the default entry is constant")
             self._apply(view, resources, extras)
             return
@@ -467,31 +538,44 @@ class TableStore:
         self._apply(view, resources, extras)
         view.beside_default = _Beside(entry.controller_metadata, entry.metadata)
 
-    def _reference(self, view: TableView, kind: str | None, action: p4r.TableAction) -> tuple[int | None, int | None]:
-        """Return member and group of an entry in a table with an action profile; one of them is not None."""
+    def _reference(
+        self, view: TableView, kind: str | None, action: p4r.TableAction
+    ) -> tuple[int | None, int | None]:
+        """Return member and group of an entry in a table with an action profile; one of them is not
+        None.
+        """
         profile = view.profile
         if kind is None:
             raise view.refused(Code.INVALID_ARGUMENT, "the action is missing")
         if profile is None or kind == "action":
             needed = "an action" if profile is None else "a member, group or action set"
-            raise view.refused(Code.INVALID_ARGUMENT, f"an entry needs {needed}, this one has {kind}")
+            raise view.refused(
+                Code.INVALID_ARGUMENT, f"an entry needs {needed}, this one has {kind}"
+            )
         if profile.one_shots:
-            raise view.refused(Code.INVALID_ARGUMENT, "members and groups cannot be mixed with one-shot sets")
+            raise view.refused(
+                Code.INVALID_ARGUMENT, "members and groups cannot be mixed with one-shot sets"
+            )
         if kind == "action_profile_member_id":
             return action.action_profile_member_id, None
         return None, action.action_profile_group_id
 
     def _extras(self, view: TableView, entry: p4r.TableEntry) -> _Extras | None:
-        """Check everything of `entry` that is neither key nor action, and return what is to be written."""
+        """Check everything of `entry` that is neither key nor action, and return what is to be
+        written.
+        """
         if entry.idle_timeout_ns or entry.HasField("time_since_last_hit"):
             if not view.info.has_idle_timeout:
                 raise view.refused(Code.INVALID_ARGUMENT, "does not support idle timeouts")
             if entry.idle_timeout_ns < 0 or entry.HasField("time_since_last_hit"):
                 raise view.refused(
-                    Code.INVALID_ARGUMENT, "idle_timeout_ns is negative, or time_since_last_hit is written"
+                    Code.INVALID_ARGUMENT,
+                    "idle_timeout_ns is negative, or time_since_last_hit is written",
                 )
         if entry.HasField("meter_counter_data"):
-            raise view.refused(Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch")
+            raise view.refused(
+                Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
+            )
         counter: tuple[int, int] | None = None
         if entry.HasField("counter_data"):
             if not view.table.has_counters:
@@ -502,7 +586,9 @@ class TableStore:
         if entry.HasField("meter_config"):
             if not has_meter:
                 raise view.refused(Code.INVALID_ARGUMENT, "has no direct meter")
-            meter = meter_config(entry.meter_config, view.info.meter_kind, f"table {view.info.name}")
+            meter = meter_config(
+                entry.meter_config, view.info.meter_kind, f"table {view.info.name}"
+            )
         return _Extras(counter, has_meter, meter) if has_meter or counter is not None else None
 
     def _apply(self, view: TableView, entry: Entry, extras: _Extras | None) -> None:
@@ -514,14 +600,18 @@ class TableStore:
         if extras.has_meter and entry.meter.config != extras.meter:
             entry.meter.configure(extras.meter)
 
-    def _remember(self, view: TableView, found: Entry, entry: p4r.TableEntry, one_shot: OneShot | None) -> None:
+    def _remember(
+        self, view: TableView, found: Entry, entry: p4r.TableEntry, one_shot: OneShot | None
+    ) -> None:
         if one_shot is not None:
             view.one_shots[found.handle] = one_shot
         if view.info.has_idle_timeout or _has_beside(entry):
             now_ns = self._now_ns()
             timeout_ns = entry.idle_timeout_ns
             watch = self._timers.watch(view, found, timeout_ns, now_ns) if timeout_ns else None
-            view.beside[found.handle] = _Beside(entry.controller_metadata, entry.metadata, now_ns, watch)
+            view.beside[found.handle] = _Beside(
+                entry.controller_metadata, entry.metadata, now_ns, watch
+            )
 
     def _forget(self, view: TableView, handle: int) -> OneShot | None:
         beside = view.beside.pop(handle, _NOTHING)
@@ -529,14 +619,18 @@ class TableStore:
             self._timers.end(beside.watch)
         return view.one_shots.pop(handle, None)
 
-    # -- inside: read ------------------------------------------------------------------------------------------------
+    # -- inside: read ------------------------------------------------------------------------------
 
     def _read(self, view: TableView, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
         if query.is_default_action:
             view.default_resources(query)
             yield p4r.Entity(table_entry=view.default_message(query))
             return
-        now_ns = self._now_ns() if query.HasField("time_since_last_hit") and view.info.has_idle_timeout else None
+        now_ns = (
+            self._now_ns()
+            if query.HasField("time_since_last_hit") and view.info.has_idle_timeout
+            else None
+        )
         for entry in self._selected(view, query):
             found = p4r.Entity()
             message = found.table_entry
@@ -573,7 +667,10 @@ class TableStore:
         if not query.metadata and not query.controller_metadata:
             return True
         beside = view.beside.get(entry.handle, _NOTHING)
-        return query.metadata in (b"", beside.metadata) and query.controller_metadata in (0, beside.controller_metadata)
+        return query.metadata in (b"", beside.metadata) and query.controller_metadata in (
+            0,
+            beside.controller_metadata,
+        )
 
 
 def _put_marked(view: TableView, beside: _Beside, entries: Iterable[tuple[Any, ...]]) -> int:

@@ -27,7 +27,9 @@ class ValueSetStore:
         """The members in the order in which the controller gave them."""
         for number, value_set in info.value_sets.items():
             if value_set.name not in switch.value_sets:
-                raise P4InfoError(f"value set {value_set.name!r} of the P4Info is not in the program")
+                raise P4InfoError(
+                    f"value set {value_set.name!r} of the P4Info is not in the program"
+                )
             self._codecs[number] = KeyCodec(f"value set {value_set.name}", value_set.fields)
             self._sets[number] = switch.value_sets[value_set.name]
             self._written[number] = []
@@ -43,18 +45,24 @@ class ValueSetStore:
         if len(entity.members) > info.size:
             raise RefusedError(
                 Code.RESOURCE_EXHAUSTED,
-                f"{place}: {len(entity.members)} members are given, but there is room for {info.size}",
+                f"{place}: {len(entity.members)} members are given, but there is room for"
+                f" {info.size}",
             )
         wanted = [self._codecs[number].decode(member.match) for member in entity.members]
         if len(set(wanted)) < len(wanted):
             raise RefusedError(Code.ALREADY_EXISTS, f"{place}: a member is given twice")
         members.clear()
         for key in wanted:
-            members.add(tuple(_element(value, match) for value, match in zip(key, info.fields, strict=True)))
+            members.add(
+                tuple(_element(value, match) for value, match in zip(key, info.fields, strict=True))
+            )
         self._written[number] = wanted
 
     def read(self, query: p4r.ValueSetEntry) -> Iterator[p4r.Entity]:
-        """Yield one set, or all if the id is 0. Members come in the order in which they were written."""
+        """Yield one set, or all if the id is 0.
+
+        Members come in the order in which they were written.
+        """
         for number in [query.value_set_id] if query.value_set_id else list(self._sets):
             self._members(number)
             entry = p4r.ValueSetEntry(value_set_id=number)
@@ -70,7 +78,9 @@ class ValueSetStore:
     def _members(self, number: int) -> ValueSet:
         members = self._sets.get(number)
         if members is None:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no value set with id {number}")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"the program has no value set with id {number}"
+            )
         return members
 
 

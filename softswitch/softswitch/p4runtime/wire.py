@@ -1,19 +1,21 @@
 """WriteRequests in serialized form, read without a message object for every update.
 
-Controllers that fill tables send thousands of updates that differ only in their values. Protocol buffers write such
-updates alike byte for byte, with the values at fixed places as long as their lengths are the same. A `Template` is
-learnt from an update that was decoded and applied in the ordinary way. It is a regular expression of exactly those
-bytes with a gap for each value, and a function that turns the values into key, priority and arguments. By construction,
-a matching update reads as Protocol buffers would have read it. An update that matches no template, or has a value that
-the ordinary way would refuse, takes the ordinary way.
+Controllers that fill tables send thousands of updates that differ only in their values. Protocol
+buffers write such updates alike byte for byte, with the values at fixed places as long as their
+lengths are the same. A `Template` is learnt from an update that was decoded and applied in the
+ordinary way. It is a regular expression of exactly those bytes with a gap for each value, and a
+function that turns the values into key, priority and arguments. By construction, a matching update
+reads as Protocol buffers would have read it. An update that matches no template, or has a value
+that the ordinary way would refuse, takes the ordinary way.
 
-Updates of one template mostly follow each other. Therefore a template takes as many of them as there are at once: one
-match, and values unpacked row by row.
+Updates of one template mostly follow each other. Therefore a template takes as many of them as
+there are at once: one match, and values unpacked row by row.
 
-`python -m bench.p4runtime_bytes` compares this module with plain protobuf on the same server. In requests
-of 1000 entries of the Echelon program, the server inserts 5.6 times as many entries per second of processor time, and
-in requests of 100 entries 3.1 times as many. Controller and switch together need half the processor time for an
-insertion. Requests of a single update cost 3 to 14 % more.
+`python -m bench.p4runtime_bytes` compares this module with plain protobuf on the same server. In
+requests of 1000 entries of the Echelon program, the server inserts 5.6 times as many entries per
+second of processor time, and in requests of 100 entries 3.1 times as many. Controller and switch
+together need half the processor time for an insertion. Requests of a single update cost 3 to 14 %
+more.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ class WireRequest:
         """
         found = _scan(data)
         if found is None:
-            # The bytes have a field order that is allowed but that no library writes, or are not a message at all.
+            # The bytes have a field order that is allowed but that no library writes, or are not a
+            # message at all.
             request = p4r.WriteRequest.FromString(data)
             return WireRequest(request, request.updates)
         starts, ends = found
@@ -96,7 +99,9 @@ class WireRequest:
 
 
 def _scan(data: bytes) -> tuple[list[int], list[int]] | None:
-    """Return the positions of the updates, or None if they do not follow each other or something else is unusual."""
+    """Return the positions of the updates, or None if they do not follow each other or something
+    else is unusual.
+    """
     starts: list[int] = []
     ends: list[int] = []
     size = len(data)
@@ -122,7 +127,9 @@ def _scan(data: bytes) -> tuple[list[int], list[int]] | None:
 
 
 def _skip(data: bytes, at: int) -> int:
-    """Return the position behind the field at `at`, which must have a one-byte tag and be a varint or have a length."""
+    """Return the position behind the field at `at`, which must have a one-byte tag and be a varint
+    or have a length.
+    """
     kind = data[at] & 7
     if data[at] & 0x80 or kind not in (0, 2):
         raise ValueError("an unusual field")
@@ -143,7 +150,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a varint of more than ten bytes")
 
 
-# -- templates ---------------------------------------------------------------------------------------------------------
+# -- templates -------------------------------------------------------------------------------------
 
 
 _Decode = Callable[[bytes], Generator[tuple[Any, ...], None, bool | None]]
@@ -154,10 +161,12 @@ class Template:
     """A pattern of insertions into one table that look alike."""
 
     match: Callable[[bytes, int, int], re.Match[bytes] | None]
-    """Finds as many consecutive insertions as there are between two positions in a request, with tags and lengths."""
+    """Finds as many consecutive insertions as there are between two positions in a request, with
+    tags and lengths.
+    """
     decode: _Decode
-    """Yields the content of each insertion, see `learn`. Ends before the first with a value that is not as it must be,
-    and returns whether there was one."""
+    """Yields the content of each insertion, see `learn`. Ends before the first with a value that is
+    not as it must be, and returns whether there was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +183,25 @@ _Piece = bytes | _Value
 
 
 def learn(
-    raw: bytes, update: p4r.Update, table: TableInfo, actions: Mapping[int, ActionInfo], numbers: Mapping[int, int]
+    raw: bytes,
+    update: p4r.Update,
+    table: TableInfo,
+    actions: Mapping[int, ActionInfo],
+    numbers: Mapping[int, int],
 ) -> Template | None:
     """Return the template for updates that look like `raw`, which is `update` with tag and length.
 
-    `update` is an insertion into `table` that has been applied. Return None if it has parts that templates do not know,
-    such as an idle timeout, or if it was not written in the canonical order. All updates of a template have its
-    metadata.
+    `update` is an insertion into `table` that has been applied. Return None if it has parts that
+    templates do not know, such as an idle timeout, or if it was not written in the canonical order.
+    All updates of a template have its metadata.
 
     Args:
         actions: the actions by id.
         numbers: the numbers of actions that one-shot sets may have, by id.
 
-    An entry with an action decodes to (key, priority, action's name, arguments). An entry with a one-shot set decodes
-    to (key, priority, calls, weights, serialized set), where a call is (action's number, *arguments).
+    An entry with an action decodes to (key, priority, action's name, arguments). An entry with a
+    one-shot set decodes to (key, priority, calls, weights, serialized set), where a call is
+    (action's number, *arguments).
     """
     entry = update.entity.table_entry
     matches = {match.id: match for match in table.fields}
@@ -206,7 +220,10 @@ def learn(
     elif kind == "action_profile_action_set":
         calls: list[str] = []
         weights: list[str] = []
-        if any(part.weight <= 0 for part in entry.action.action_profile_action_set.action_profile_actions):
+        if any(
+            part.weight <= 0
+            for part in entry.action.action_profile_action_set.action_profile_actions
+        ):
             return None
 
         def parts() -> list[_Piece]:
@@ -232,12 +249,15 @@ def learn(
         # A controller marks its own entries by the same metadata in all of them.
         body += [b"\x5a", _encoded(len(entry.metadata)), entry.metadata]
     pieces = _message(4, [b"\x08\x01", *_message(2, _message(2, body))])
-    # The repetition is possessive: every update looks in one way only, so backtracking would find nothing.
+    # The repetition is possessive: every update looks in one way only, so backtracking would find
+    # nothing.
     pattern = re.compile(b"(?:" + _pattern(pieces) + b")++", re.DOTALL)
     if pattern.fullmatch(raw) is None or len(raw) != _length(pieces):
         return None
     elements = [key[match.id] if match.id in key else repr(_blank(match)) for match in table.fields]
-    return Template(pattern.match, code.function(_layout(pieces), [_tuple(elements), priority, *what]))
+    return Template(
+        pattern.match, code.function(_layout(pieces), [_tuple(elements), priority, *what])
+    )
 
 
 def _blank(match: MatchInfo) -> tuple[int, int]:
@@ -265,7 +285,9 @@ class _Code:
         return names
 
     def nested(self, make: Callable[[], Sequence[_Piece]]) -> tuple[_Value, str]:
-        """Return the pieces that `make` makes as one piece, and the variable that will hold its bytes."""
+        """Return the pieces that `make` makes as one piece, and the variable that will hold its
+        bytes.
+        """
         whole, outer, place = self._new(), self._unpacked, len(self._lines)
         inner: list[str] = []
         self._unpacked = inner
@@ -278,8 +300,8 @@ class _Code:
         return _Value(_pattern(pieces), _length(pieces), f"{_length(pieces)}s"), whole
 
     def number(self, data: bytes, width: int, checked: bool = True) -> tuple[_Value, str]:
-        """Return the piece of a byte string with an unsigned value of `width` bits, and the variable that will hold
-        the value."""
+        """Return the piece of a byte string with an unsigned value of `width` bits, and the
+        variable that will hold the value."""
         layout = _NUMBERS.get(len(data), f"{len(data)}s")
         names = self._unpack(1 if layout[-1] == "s" else len(layout))
         if layout[-1] == "s":
@@ -296,21 +318,26 @@ class _Code:
         return piece, variable
 
     def varint(self, value: int, bits: int) -> tuple[_Value, str]:
-        """Return the piece of a positive varint as long as `value`, of at most `bits` bits, and the variable that
-        will hold it."""
+        """Return the piece of a positive varint as long as `value`, of at most `bits` bits, and the
+        variable that will hold it."""
         length = (value.bit_length() + 6) // 7
         *low, high = self._unpack(length)
         variable = self._new() if low else high
         if low:
             parts = [f"{name} & 127) << {7 * n}" for n, name in enumerate(low)]
-            self._lines.append(f"{variable} = {' | '.join('(' + part for part in parts)} | {high} << {7 * len(low)}")
+            self._lines.append(
+                f"{variable} = {' | '.join('(' + part for part in parts)} | {high} <<"
+                f" {7 * len(low)}"
+            )
         piece = _Value(b"[\x80-\xff]{%d}[\x01-\x7f]" % (length - 1), length, "B" * length)
         if 7 * length > bits:
             self._refuse_if(f"{variable} >> {bits}")
         return piece, variable
 
     def match(self, field: p4r.FieldMatch, info: MatchInfo) -> tuple[list[_Piece], str]:
-        """Return the pieces of a FieldMatch behind its id, and the expression for the element of the key."""
+        """Return the pieces of a FieldMatch behind its id, and the expression for the element of
+        the key.
+        """
         width, full = info.width, (1 << info.width) - 1
         if info.kind is MatchKind.EXACT:
             value, variable = self.number(field.exact.value, width)
@@ -322,12 +349,18 @@ class _Code:
             value, variable = self.number(field.lpm.value, width)
             length, prefix = self.varint(field.lpm.prefix_len, 31)
             self._refuse_if(f"{prefix} > {width} or {variable} & {full} >> {prefix}")
-            return _message(4, [*_bytes_field(1, value), b"\x10", length]), f"({variable}, {prefix})"
+            return (
+                _message(4, [*_bytes_field(1, value), b"\x10", length]),
+                f"({variable}, {prefix})",
+            )
         if info.kind is MatchKind.TERNARY:
             value, variable = self.number(field.ternary.value, width, checked=False)
             mask, bits = self.number(field.ternary.mask, width)
             self._refuse_if(f"not {bits} or {variable} & ~{bits}")
-            return _message(3, [*_bytes_field(1, value), *_bytes_field(2, mask)]), f"({variable}, {bits})"
+            return (
+                _message(3, [*_bytes_field(1, value), *_bytes_field(2, mask)]),
+                f"({variable}, {bits})",
+            )
         first, low = self.number(field.range.low, width, checked=False)
         second, high = self.number(field.range.high, width)
         self._refuse_if(f"{low} > {high} or ({low} == 0 and {high} == {full})")
@@ -336,7 +369,8 @@ class _Code:
     def call(self, action: p4r.Action) -> tuple[list[_Piece], list[str]]:
         """Return the pieces of an action, and its arguments."""
         params = {
-            param.id: (position, param.width) for position, param in enumerate(self._actions[action.action_id].params)
+            param.id: (position, param.width)
+            for position, param in enumerate(self._actions[action.action_id].params)
         }
         pieces: list[_Piece] = [_number_field(1, action.action_id)]
         args = [""] * len(params)
@@ -370,7 +404,9 @@ _BITS = {"B": 8, "H": 16, "I": 32, "Q": 64}
 def _joined(names: Sequence[str], layout: str) -> str:
     """Return the expression for one number, given its parts, the highest first."""
     shifts = [sum(_BITS[kind] for kind in layout[place + 1 :]) for place in range(len(layout))]
-    return " | ".join(f"{name} << {shift}" if shift else name for name, shift in zip(names, shifts, strict=True))
+    return " | ".join(
+        f"{name} << {shift}" if shift else name for name, shift in zip(names, shifts, strict=True)
+    )
 
 
 def _tuple(parts: Sequence[str]) -> str:
@@ -382,7 +418,9 @@ def _length(pieces: Sequence[_Piece]) -> int:
 
 
 def _pattern(pieces: Sequence[_Piece]) -> bytes:
-    return b"".join(piece.pattern if isinstance(piece, _Value) else re.escape(piece) for piece in pieces)
+    return b"".join(
+        piece.pattern if isinstance(piece, _Value) else re.escape(piece) for piece in pieces
+    )
 
 
 def _layout(pieces: Sequence[_Piece]) -> str:

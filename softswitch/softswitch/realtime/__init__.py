@@ -1,4 +1,6 @@
-"""A switch on network interfaces in real time: the same core as in virtual time, one thread, batched system calls."""
+"""A switch on network interfaces in real time: the same core as in virtual time, one thread,
+batched system calls.
+"""
 
 from softswitch.realtime.core import Account, Core, Drop, PortAccount
 from softswitch.realtime.dataplane import DataPlane

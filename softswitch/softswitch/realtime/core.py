@@ -1,12 +1,15 @@
-"""A switch in real time, without its clock and its sockets: packets in, batches of packets to send out.
+"""A switch in real time, without its clock and its sockets: packets in, batches of packets to send
+out.
 
-It keeps the virtual switch's account (`softswitch.virtual.switch`): packets in plus `replicated` equals packets out
-plus dropped plus queued, at every instant. It takes the same steps, too: all copies that ingress made are queued before
-any port chooses, egress runs when a packet's turn has come, and a line is occupied for what egress made of the packet.
+It keeps the virtual switch's account (`softswitch.virtual.switch`): packets in plus `replicated`
+equals packets out plus dropped plus queued, at every instant. It takes the same steps, too: all
+copies that ingress made are queued before any port chooses, egress runs when a packet's turn has
+come, and a line is occupied for what egress made of the packet.
 
-In real time, no call comes at exactly the right instant. Therefore a port with a rate lives on its own time. Before
-anything is queued, and whenever the switch is called, every step that was due on the port is done as of the instant at
-which it was due (`Outlet.serve`). Waking late delays packets but costs no rate and changes no order.
+In real time, no call comes at exactly the right instant. Therefore a port with a rate lives on its
+own time. Before anything is queued, and whenever the switch is called, every step that was due on
+the port is done as of the instant at which it was due (`Outlet.serve`). Waking late delays packets
+but costs no rate and changes no order.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _NOWHERE = -1
 """The port of packets that have none."""
 
 TURN = 128
-"""The number of packets that one port receives or sends in one go, so that no port keeps the others waiting."""
+"""The number of packets that one port receives or sends in one go, so that no port keeps the others
+waiting.
+"""
 
 
 class Drop(StrEnum):
@@ -51,7 +56,11 @@ class Drop(StrEnum):
     """The port cannot send it: it is too long for the interface, or too short for its kind."""
 
 
-_OBSTACLE_DROPS = {Obstacle.DOWN: Drop.PORT_DOWN, Obstacle.REFUSED: Drop.REFUSED, Obstacle.NO_PEER: Drop.NO_PEER}
+_OBSTACLE_DROPS = {
+    Obstacle.DOWN: Drop.PORT_DOWN,
+    Obstacle.REFUSED: Drop.REFUSED,
+    Obstacle.NO_PEER: Drop.NO_PEER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +91,23 @@ class Account:
 
     @property
     def missing(self) -> int:
-        """Return the number of packets that vanished; a negative number appeared. A correct switch has 0."""
-        return self.packets_in + self.replicated - self.packets_out - sum(self.dropped.values()) - self.queued
+        """Return the number of packets that vanished; a negative number appeared.
+
+        A correct switch has 0.
+        """
+        return (
+            self.packets_in
+            + self.replicated
+            - self.packets_out
+            - sum(self.dropped.values())
+            - self.queued
+        )
 
 
 class Outlet:
-    """One port of the switch: its queues, and the packets that have left them and are to be sent."""
+    """One port of the switch: its queues, and the packets that have left them and are to be
+    sent.
+    """
 
     __slots__ = (
         "blocked",
@@ -111,9 +131,14 @@ class Outlet:
         """Packets to send now, in this order."""
         self.up = True
         self.blocked = False
-        """Whether the port refused a packet. Nothing leaves the queues until the port is tried again."""
+        """Whether the port refused a packet.
+
+        Nothing leaves the queues until the port is tried again.
+        """
         self.due_ns: int | None = None
-        """The time at which the queues next release a packet; None if that does not happen by itself."""
+        """The time at which the queues next release a packet; None if that does not happen by
+        itself.
+        """
         self.served_ns = 0
         """The time until which everything that was due is done."""
         self.packets_in = self.bytes_in = self.packets_out = self.bytes_out = self.dropped = 0
@@ -123,8 +148,9 @@ class Core:
     """The switch between its ports.
 
     Args:
-        switch: the two halves of a pipeline; None drops every packet because there is no program yet.
-        queues: the number of a port's queues that a program may use. Packets for other queues are dropped and counted.
+        switch: the two halves of a pipeline; None drops every packet because there is no program
+        yet. queues: the number of a port's queues that a program may use. Packets for other queues
+        are dropped and counted.
 
     Times are nanoseconds and must not decrease from call to call.
     """
@@ -136,7 +162,10 @@ class Core:
         self._queues = queues
         self._nowhere = Outlet(_NOWHERE, PortScheduler(None))
         self.switch = switch
-        """The pipeline. It may be replaced between calls; waiting packets still leave by the one that queued them."""
+        """The pipeline.
+
+        It may be replaced between calls; waiting packets still leave by the one that queued them.
+        """
 
     def add(self, port: int, scheduler: PortScheduler) -> Outlet:
         """Add a port. Raise ValueError if there is already one of that number."""
@@ -147,7 +176,7 @@ class Core:
         self._plan(outlet, 0)
         return outlet
 
-    # -- packets in ----------------------------------------------------------------------------------------------------
+    # -- packets in --------------------------------------------------------------------------------
 
     def receive(self, port: int, frames: Sequence[bytes], now_ns: int) -> None:
         """Process packets that came in at `port`, one after another."""
@@ -165,11 +194,11 @@ class Core:
             else:
                 self._drop(Drop.INGRESS, 1)
 
-    # -- packets out ---------------------------------------------------------------------------------------------------
+    # -- packets out -------------------------------------------------------------------------------
 
     def serve_due(self, now_ns: int) -> int | None:
-        """Do what is due on all ports by `now_ns`. Return the time at which something is due next, None if nothing
-        waits."""
+        """Do what is due on all ports by `now_ns`. Return the time at which something is due next,
+        None if nothing waits."""
         earliest = None
         for outlet in (*self.outlets.values(), self._nowhere):
             due_ns = outlet.due_ns
@@ -184,8 +213,9 @@ class Core:
     def serve(self, outlet: Outlet, now_ns: int) -> None:
         """Let packets leave the queues of a port, each at the instant at which its turn came.
 
-        At most `TURN` packets leave at the same instant. A line that takes no time must not pass the port's whole
-        backlog to the kernel before it can push back, and a program may requeue for ever.
+        At most `TURN` packets leave at the same instant. A line that takes no time must not pass
+        the port's whole backlog to the kernel before it can push back, and a program may requeue
+        for ever.
         """
         scheduler = outlet.scheduler
         due_ns = outlet.due_ns
@@ -196,7 +226,9 @@ class Core:
                 break
             outlet.served_ns = due_ns
             switch, packet = cast("tuple[Pipelines, QueuedPacket]", leaving.item)
-            departures = switch.egress(packet, leaving.enq_ns, due_ns, leaving.enq_qdepth_pkts, leaving.deq_qdepth_pkts)
+            departures = switch.egress(
+                packet, leaving.enq_ns, due_ns, leaving.enq_qdepth_pkts, leaving.deq_qdepth_pkts
+            )
             sent_bytes = self._depart(departures, switch, due_ns, outlet)
             if sent_bytes != leaving.length_bytes:
                 scheduler.correct_line(sent_bytes - leaving.length_bytes)
@@ -212,7 +244,9 @@ class Core:
         return [outlet for outlet in self.outlets.values() if outlet.sending and not outlet.blocked]
 
     def sent(self, outlet: Outlet, packets: int, length_bytes: int) -> None:
-        """Note that the first `packets` of `outlet.sending`, which are already removed from it, are on their way."""
+        """Note that the first `packets` of `outlet.sending`, which are already removed from it, are
+        on their way.
+        """
         outlet.packets_out += packets
         outlet.bytes_out += length_bytes
 
@@ -233,8 +267,8 @@ class Core:
         self._plan(outlet, now_ns)
 
     def set_up(self, outlet: Outlet, up: bool, now_ns: int) -> None:
-        """Note that a port went up or down. Packets that wait at a port that goes down are dropped, because they would
-        be stale when it returns."""
+        """Note that a port went up or down. Packets that wait at a port that goes down are dropped,
+        because they would be stale when it returns."""
         outlet.up = up
         outlet.blocked = False
         if not up:
@@ -265,7 +299,7 @@ class Core:
             ports,
         )
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _plan(self, outlet: Outlet, now_ns: int) -> None:
         """Compute what can happen next at a port, from `now_ns` on."""
@@ -278,7 +312,11 @@ class Core:
         if len(packets) == 1:
             packet = packets[0]
             outlet = self._outlet(packet.port)
-            is_open = outlet is not self._nowhere and not outlet.blocked and 0 <= packet.queue < self._queues
+            is_open = (
+                outlet is not self._nowhere
+                and not outlet.blocked
+                and 0 <= packet.queue < self._queues
+            )
             if is_open and outlet.scheduler.passes(packet.queue, packet.length_bytes):
                 self._depart(switch.egress(packet, now_ns, now_ns, 0, 0), switch, now_ns, outlet)
                 return
@@ -292,7 +330,8 @@ class Core:
     def _outlet(self, port: int) -> Outlet:
         """Return the outlet where packets for a port wait.
 
-        As on simple_switch, egress also runs for packets that cannot leave: it may count, clone or recirculate them.
+        As on simple_switch, egress also runs for packets that cannot leave: it may count, clone or
+        recirculate them.
         """
         outlet = self.outlets.get(port)
         return outlet if outlet is not None and outlet.up else self._nowhere
@@ -310,17 +349,28 @@ class Core:
             if not 0 <= packet.queue < self._queues:
                 self._drop(Drop.NO_QUEUE, 1, outlet)
             else:
-                if outlet.due_ns is not None and outlet.due_ns < now_ns and not outlet.scheduler.is_transparent:
+                if (
+                    outlet.due_ns is not None
+                    and outlet.due_ns < now_ns
+                    and not outlet.scheduler.is_transparent
+                ):
                     self.serve(outlet, now_ns)
                 outlet.served_ns = at_ns = max(outlet.served_ns, now_ns)
-                if outlet.scheduler.enqueue(packet.queue, (switch, packet), packet.length_bytes, at_ns):
+                if outlet.scheduler.enqueue(
+                    packet.queue, (switch, packet), packet.length_bytes, at_ns
+                ):
                     if not outlet.blocked:
                         outlet.due_ns = outlet.scheduler.next_eligible_ns(at_ns)
                 else:
                     self._drop(Drop.QUEUE_FULL, 1, outlet)
 
-    def _depart(self, departures: Sequence[Any], switch: Pipelines, now_ns: int, outlet: Outlet) -> int:
-        """Pass on what egress made of a packet. Return the number of bytes that leave by `outlet`'s own line."""
+    def _depart(
+        self, departures: Sequence[Any], switch: Pipelines, now_ns: int, outlet: Outlet
+    ) -> int:
+        """Pass on what egress made of a packet.
+
+        Return the number of bytes that leave by `outlet`'s own line.
+        """
         made = sent_bytes = 0
         for departure in departures:
             data = departure.packet

@@ -1,4 +1,7 @@
-"""The thread that moves packets. It polls the ports, runs the switch, sends, and sleeps when there is nothing to do."""
+"""The thread that moves packets.
+
+It polls the ports, runs the switch, sends, and sleeps when there is nothing to do.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,29 @@ from softswitch.tm import PortScheduler
 __all__ = ["Controllers", "DataPlane"]
 
 _RETRY_NS = 250_000
-"""How long to leave a port alone that pushed back. The kernel does not always report that it has room again."""
+"""How long to leave a port alone that pushed back.
+
+The kernel does not always report that it has room again.
+"""
 
 _LOOK_NS = 1_000_000
-"""The shortest interval between two looks at controllers' deadlines and news of interfaces while packets move."""
+"""The shortest interval between two looks at controllers' deadlines and news of interfaces while
+packets move.
+"""
 
 _IDLE_LOOK_NS = 10**9
 """The interval between two such looks while nothing happens."""
 
 _REOPEN_NS = 200_000_000
-"""The interval between attempts to open a port that is down, in case the kernel's news of it is lost."""
+"""The interval between attempts to open a port that is down, in case the kernel's news of it is
+lost.
+"""
 
 
 class Controllers(Protocol):
-    """The duties of the data plane towards the control plane; `softswitch.p4runtime.device.Device` implements them."""
+    """The duties of the data plane towards the control plane; `softswitch.p4runtime.device.Device`
+    implements them.
+    """
 
     def tick(self, now_ns: int) -> None: ...
 
@@ -43,8 +55,9 @@ class Controllers(Protocol):
 class DataPlane:
     """Ports around a core, and the one thread that serves them.
 
-    The holder of `lock` has the switch to itself. The thread holds it while it works, and hands it over to a waiter
-    between two batches. A controller that stops reading holds no lock, so no controller can stop the packets.
+    The holder of `lock` has the switch to itself. The thread holds it while it works, and hands it
+    over to a waiter between two batches. A controller that stops reading holds no lock, so no
+    controller can stop the packets.
 
     Args:
         core: the switch, without ports.
@@ -84,7 +97,7 @@ class DataPlane:
         self._thread = threading.Thread(target=self._run, name="softswitch-dataplane")
         lock.on_return = self._on_return
 
-    # -- before it starts ----------------------------------------------------------------------------------------------
+    # -- before it starts --------------------------------------------------------------------------
 
     def add(self, number: int, port: Port, scheduler: PortScheduler) -> None:
         """Add a port. Raise ValueError if there is already one of that number."""
@@ -95,19 +108,22 @@ class DataPlane:
             self.core.set_up(outlet, False, 0)
 
     def add_cpu_port(self, number: int) -> None:
-        """Send packets for port `number` to the controllers. Raise ValueError if there is already a port of that
-        number."""
+        """Send packets for port `number` to the controllers. Raise ValueError if there is already a
+        port of that number."""
         self.core.add(number, PortScheduler(None))
         self._cpu_port = number
 
     def start(self, on_failure: Callable[[], object] = lambda: None) -> None:
-        """Start to serve. `on_failure` is called if the thread ends by itself; `stop` then raises the reason."""
+        """Start to serve.
+
+        `on_failure` is called if the thread ends by itself; `stop` then raises the reason.
+        """
         self._on_failure = on_failure
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, close the ports, and raise the error that stopped the thread before, if any. A second call does
-        nothing."""
+        """Stop, close the ports, and raise the error that stopped the thread before, if any. A
+        second call does nothing."""
         if self._stopping:
             return
         with self._lock:
@@ -123,7 +139,7 @@ class DataPlane:
         if self._failure is not None:
             raise self._failure
 
-    # -- with the lock held --------------------------------------------------------------------------------------------
+    # -- with the lock held ------------------------------------------------------------------------
 
     def inject(self, data: bytes) -> None:
         """Process a controller's packet-out, for which there must be a CPU port."""
@@ -147,7 +163,7 @@ class DataPlane:
         """Return whether each port is up."""
         return {number: port.up for number, port in self._ports.items()}
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    # -- the thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
         set_timer_slack_ns(1)
@@ -160,8 +176,8 @@ class DataPlane:
             self._on_failure()
 
     def _work(self) -> int | None:
-        """Serve ports and queues until nothing is left to do now. Return the time when something is due, None if
-        nothing is."""
+        """Serve ports and queues until nothing is left to do now. Return the time when something is
+        due, None if nothing is."""
         core, clock, lock = self.core, self._clock, self._lock
         receive, inlets = core.receive, self._inlets
         while True:
@@ -187,7 +203,9 @@ class DataPlane:
                 lock.yield_()
 
     def _sleep(self, due_ns: int | None) -> None:
-        """Wait, without the lock, until something is due or has arrived, or another thread has held the lock."""
+        """Wait, without the lock, until something is due or has arrived, or another thread has held
+        the lock.
+        """
         wake_ns = self._look_ns if due_ns is None else min(due_ns, self._look_ns)
         if self._blocked:
             wake_ns = min(wake_ns, self._retry_ns)
@@ -276,10 +294,12 @@ class DataPlane:
         for data in packets:
             self._controllers.packet_in(data)
 
-    # -- other threads -------------------------------------------------------------------------------------------------
+    # -- other threads -----------------------------------------------------------------------------
 
     def _on_return(self) -> None:
-        """Wake the thread, because another thread that used the switch may have changed what is due next."""
+        """Wake the thread, because another thread that used the switch may have changed what is due
+        next.
+        """
         if self._sleeping and threading.get_ident() != self._thread.ident:
             self._wake()
 

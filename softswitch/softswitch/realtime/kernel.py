@@ -1,7 +1,8 @@
 """System calls that Python has no binding for: many packets a call, and sleeping with a fine clock.
 
-Calls that return at once keep the interpreter's lock (`PyDLL`). Releasing it for a few microseconds would hand it to
-one of gRPC's threads for a whole switch interval, for every batch of packets. Sleeping releases it.
+Calls that return at once keep the interpreter's lock (`PyDLL`). Releasing it for a few microseconds
+would hand it to one of gRPC's threads for a whole switch interval, for every batch of packets.
+Sleeping releases it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class BatchSender:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        # The arguments of sendmmsg are made once. Message i is one piece, of which only address and length change.
+        # The arguments of sendmmsg are made once. Message i is one piece, of which only address and
+        # length change.
         pieces = array("Q", bytes(16 * BATCH))  # struct iovec as its two machine words
         self._words = memoryview(pieces)
         first, _ = pieces.buffer_info()
@@ -94,7 +96,9 @@ class BatchSender:
         # Packets of the same lengths as the previous ones are mostly assembled in the same place.
         if address != self._address or lengths != self._lengths:
             words = self._words
-            words[0 : 2 * count : 2] = memoryview(array("Q", accumulate(lengths[:-1], initial=address)))
+            words[0 : 2 * count : 2] = memoryview(
+                array("Q", accumulate(lengths[:-1], initial=address))
+            )
             words[1 : 2 * count : 2] = memoryview(array("Q", lengths))
             self._address, self._lengths = address, lengths
         taken: int = _sendmmsg(self._fd, self._arguments, count, _MSG_DONTWAIT)
@@ -105,7 +109,9 @@ class BatchSender:
 
 
 class Poller:
-    """A sleeper until a file descriptor is ready or an instant has come, as exact as the kernel's timers."""
+    """A sleeper until a file descriptor is ready or an instant has come, as exact as the kernel's
+    timers.
+    """
 
     def __init__(self) -> None:
         self._requests = (_PollRequest * 0)()
@@ -122,8 +128,8 @@ class Poller:
             request.events = select.POLLIN
 
     def wait(self, timeout_ns: int | None) -> list[tuple[int, int]]:
-        """Sleep for at most `timeout_ns` (None: without limit). Return (descriptor, poll events) of everything that
-        is ready."""
+        """Sleep for at most `timeout_ns` (None: without limit). Return (descriptor, poll events) of
+        everything that is ready."""
         timeout = None
         if timeout_ns is not None:
             self._timeout.seconds, self._timeout.nanoseconds = divmod(max(0, timeout_ns), 10**9)
@@ -140,6 +146,6 @@ class Poller:
 
 
 def set_timer_slack_ns(slack_ns: int) -> None:
-    """Set how late the kernel may wake this thread to save power, 50 us by default. A lack of permission is not an
-    error."""
+    """Set how late the kernel may wake this thread to save power, 50 us by default. A lack of
+    permission is not an error."""
     _prompt.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)

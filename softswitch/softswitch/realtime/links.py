@@ -12,8 +12,8 @@ _RTMGRP_LINK = 1
 class LinkNews:
     """A netlink socket that becomes readable when anything about any interface has changed.
 
-    The messages themselves are not read, because some may be lost when many come at once. The reader checks its
-    interfaces instead.
+    The messages themselves are not read, because some may be lost when many come at once. The
+    reader checks its interfaces instead.
     """
 
     def __init__(self) -> None:

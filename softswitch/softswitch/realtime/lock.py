@@ -13,12 +13,13 @@ __all__ = ["HandoverLock"]
 class HandoverLock:
     """A reentrant lock that a release hands to the thread that has waited longest.
 
-    The data plane releases its lock and takes it again at once between two batches. With an ordinary lock this keeps
-    all other threads out, because they always wake too late. Here the releasing thread makes the longest waiter the
-    owner and has to queue itself. `threading.Condition` accepts this lock as it accepts an RLock.
+    The data plane releases its lock and takes it again at once between two batches. With an
+    ordinary lock this keeps all other threads out, because they always wake too late. Here the
+    releasing thread makes the longest waiter the owner and has to queue itself.
+    `threading.Condition` accepts this lock as it accepts an RLock.
 
-    `on_return`, if set, is called just before a thread gives the lock up for good, because what the lock guards may
-    have changed.
+    `on_return`, if set, is called just before a thread gives the lock up for good, because what the
+    lock guards may have changed.
     """
 
     __slots__ = ("_count", "_mutex", "_owner", "_waiting", "on_return")
@@ -45,7 +46,10 @@ class HandoverLock:
         return self._owner is not None
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock, or take it once more if this thread has it. Return False if `timeout` seconds pass first."""
+        """Take the lock, or take it once more if this thread has it.
+
+        Return False if `timeout` seconds pass first.
+        """
         me = threading.get_ident()
         if self._owner == me:
             self._count += 1
@@ -70,8 +74,8 @@ class HandoverLock:
             return False
 
     def release(self) -> None:
-        """Release the lock, or hand it to the longest waiter, once for each `acquire`. Raise RuntimeError if it is
-        not held."""
+        """Release the lock, or hand it to the longest waiter, once for each `acquire`. Raise
+        RuntimeError if it is not held."""
         if self._owner != threading.get_ident():
             raise RuntimeError("this thread does not hold the lock")
         if self._count > 1:
@@ -80,8 +84,8 @@ class HandoverLock:
         self._give()
 
     def yield_(self) -> None:
-        """Let the waiting threads go first, then take the lock again. It must be held once. Return at once if nobody
-        waits."""
+        """Let the waiting threads go first, then take the lock again. It must be held once. Return
+        at once if nobody waits."""
         if self._waiting:
             self._give()
             self.acquire()
@@ -101,7 +105,10 @@ class HandoverLock:
     __enter__ = acquire
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.release()
 

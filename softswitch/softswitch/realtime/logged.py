@@ -39,11 +39,18 @@ class _LazyFile(logging.FileHandler):
 
 
 def log_to(console: bool, file: Path | None, level: str, flushing: bool) -> None:
-    """Send the switch's messages from `level` up to stdout or a file, or nowhere. Raise OSError for the file."""
+    """Send the switch's messages from `level` up to stdout or a file, or nowhere.
+
+    Raise OSError for the file.
+    """
     if level == "off" or not (console or file is not None):
         return
-    handler: logging.Handler = logging.StreamHandler(sys.stdout) if file is None else _LazyFile(file, flushing)
-    handler.setFormatter(logging.Formatter("[%(asctime)s.%(msecs)03d] [%(levelname)s] %(message)s", "%H:%M:%S"))
+    handler: logging.Handler = (
+        logging.StreamHandler(sys.stdout) if file is None else _LazyFile(file, flushing)
+    )
+    handler.setFormatter(
+        logging.Formatter("[%(asctime)s.%(msecs)03d] [%(levelname)s] %(message)s", "%H:%M:%S")
+    )
     _log.addHandler(handler)
     _log.setLevel(_LEVELS[level])
     _log.propagate = False
@@ -64,7 +71,8 @@ def log_step() -> Tracer:
 
 
 class LoggedPipelines:
-    """The pipelines of `switch`, with a message for each packet that arrives, is queued, is dropped or leaves.
+    """The pipelines of `switch`, with a message for each packet that arrives, is queued, is dropped
+    or leaves.
 
     Args:
         switch: the pipelines that do the work.

@@ -1,8 +1,9 @@
 """A network interface as a port: AF_PACKET with a receive ring shared with the kernel.
 
-Reception costs no system call. The kernel writes each frame and its state into a slot of the ring (TPACKET_V2, see the
-kernel's packet_mmap documentation). The state of many slots is read at once, and the slots are returned at once. A
-frame larger than a slot, as a segmentation offload makes it, is fetched with a call of its own.
+Reception costs no system call. The kernel writes each frame and its state into a slot of the ring
+(TPACKET_V2, see the kernel's packet_mmap documentation). The state of many slots is read at once,
+and the slots are returned at once. A frame larger than a slot, as a segmentation offload makes it,
+is fetched with a call of its own.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _VLAN_VALID = 1 << 4
 _VLAN_TPID_VALID = 1 << 6
 _SPECIAL = _COPY | _VLAN_VALID
 
-# Words of struct tpacket2_hdr: status, length, captured length, mac | net << 16, seconds, nanoseconds, then
-# tci | tpid << 16.
+# Words of struct tpacket2_hdr: status, length, captured length, mac | net << 16, seconds,
+# nanoseconds, then tci | tpid << 16.
 _LENGTH, _CAPTURED, _OFFSETS, _VLAN = 1, 2, 3, 6
 
 _ZEROS = bytes(BATCH)
@@ -72,9 +73,9 @@ class Ring(NamedTuple):
 class PacketSocketPort:
     """A port on the network interface `name`.
 
-    It sees every frame that arrives there, whatever its destination, but none that this machine sends through it. The
-    port is down while the interface is down or missing. It comes back, by `reopen`, when an interface of that name
-    does.
+    It sees every frame that arrives there, whatever its destination, but none that this machine
+    sends through it. The port is down while the interface is down or missing. It comes back, by
+    `reopen`, when an interface of that name does.
 
     Raises:
         PortError: there is no such interface, or the process may not open it.
@@ -85,7 +86,9 @@ class PacketSocketPort:
         self._lost = 0
         self._socket: socket.socket | None = None
         self.on_ring: Callable[[Ring | None], object] = lambda _ring: None
-        """A callback with each new ring, and with None before one vanishes, for somebody else who uses it."""
+        """A callback with each new ring, and with None before one vanishes, for somebody else who
+        uses it.
+        """
         self._index = self._next = 0
         try:
             self._open()
@@ -112,14 +115,20 @@ class PacketSocketPort:
 
     @property
     def lost(self) -> int:
-        """Return the number of frames that arrived while the ring was full, or that could not be fetched."""
+        """Return the number of frames that arrived while the ring was full, or that could not be
+        fetched.
+        """
         if self._socket is not None:
-            _, lost = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+            _, lost = struct.unpack(
+                "II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+            )
             self._lost += lost
         return self._lost
 
     def receive(self, limit: int) -> Sequence[bytes]:
-        """Return at most `limit` frames that have arrived, from the destination address on, without the checksum."""
+        """Return at most `limit` frames that have arrived, from the destination address on, without
+        the checksum.
+        """
         if self._socket is None:
             return ()
         words, stride = self._words, self._slot_words
@@ -144,7 +153,9 @@ class PacketSocketPort:
         else:
             frames = [
                 ring[begin + (offset & 0xFFFF) : begin + (offset & 0xFFFF) + length]
-                for begin, offset, length in zip(range(at, at + count * slot, slot), offsets, lengths, strict=True)
+                for begin, offset, length in zip(
+                    range(at, at + count * slot, slot), offsets, lengths, strict=True
+                )
             ]
         seen = states[0]
         if states.count(seen) != count:
@@ -152,8 +163,12 @@ class PacketSocketPort:
                 seen |= state
         if seen & _SPECIAL or max(lengths) > self._whole_bytes:
             frames = [
-                self._special(state, word, frame) if state & _SPECIAL or len(frame) > self._whole_bytes else frame
-                for state, word, frame in zip(states, range(start, end, stride), frames, strict=False)
+                self._special(state, word, frame)
+                if state & _SPECIAL or len(frame) > self._whole_bytes
+                else frame
+                for state, word, frame in zip(
+                    states, range(start, end, stride), frames, strict=False
+                )
             ]
             if b"" in frames:
                 self._lost += frames.count(b"")
@@ -163,8 +178,8 @@ class PacketSocketPort:
         return frames
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send frames from the front of the list, removing each one taken. Return why the first remaining frame was
-        not taken."""
+        """Send frames from the front of the list, removing each one taken. Return why the first
+        remaining frame was not taken."""
         if self._socket is None:
             return Obstacle.DOWN
         obstacle = send_all(self._sender.send, packets)
@@ -173,7 +188,9 @@ class PacketSocketPort:
         return obstacle
 
     def reopen(self) -> bool:
-        """Check whether the interface exists, is up and is still the same; return whether `fd` has changed."""
+        """Check whether the interface exists, is up and is still the same; return whether `fd` has
+        changed.
+        """
         before = self._socket
         try:
             index = socket.if_nametoindex(self.name)
@@ -187,7 +204,8 @@ class PacketSocketPort:
             try:
                 self._open()
             except OSError:
-                self._close()  # it vanished again, or is not ready; the kernel will report when it is
+                # it vanished again, or is not ready; the kernel will report when it is
+                self._close()
         return self._socket is not before
 
     def close(self) -> None:
@@ -206,7 +224,9 @@ class PacketSocketPort:
                 opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _LARGE_FRAMES_BYTES)
             wanted = _mtu(self.name) + _SLOT_OVERHEAD_BYTES
             slot = next((size for size in _SLOT_BYTES if size >= wanted), _SLOT_BYTES[-1])
-            request = struct.pack("4I", _BLOCK_BYTES, _RING_BYTES // _BLOCK_BYTES, slot, _RING_BYTES // slot)
+            request = struct.pack(
+                "4I", _BLOCK_BYTES, _RING_BYTES // _BLOCK_BYTES, slot, _RING_BYTES // slot
+            )
             opened.setsockopt(_SOL_PACKET, _PACKET_RX_RING, request)
             ring = mmap.mmap(opened.fileno(), _RING_BYTES)
             opened.bind((self.name, _ETH_P_ALL))
@@ -215,7 +235,9 @@ class PacketSocketPort:
         except BaseException:
             opened.close()
             raise
-        if not _is_up(self.name):  # checked before `_socket` is set, because another thread may read `up` meanwhile
+        if not _is_up(
+            self.name
+        ):  # checked before `_socket` is set, because another thread may read `up` meanwhile
             ring.close()
             opened.close()
             return
@@ -244,11 +266,13 @@ class PacketSocketPort:
         self._ring.close()
 
     def _give_back(self, start: int, end: int, states: int) -> None:
-        """Return the slots from byte `start` to `end` to the kernel; `states` has the bits of all their states.
+        """Return the slots from byte `start` to `end` to the kernel; `states` has the bits of all
+        their states.
 
-        A slot is free as soon as its whole state is 0, and the kernel may fill it at once. So the byte with the lowest
-        bits is written last, and bytes are copied one by one. A copy by words may store some bytes twice, which would
-        wipe out the state of a frame that has arrived in between.
+        A slot is free as soon as its whole state is 0, and the kernel may fill it at once. So the
+        byte with the lowest bits is written last, and bytes are copied one by one. A copy by words
+        may store some bytes twice, which would wipe out the state of a frame that has arrived in
+        between.
         """
         slot, given = self._slot_bytes, self._bytes
         zeros = _ZEROS[: (end - start) // slot]
@@ -279,7 +303,10 @@ def _mtu(name: str) -> int:
 
 
 def _is_up(name: str) -> bool:
-    """Return whether the interface is up. The carrier does not matter, so that a cable may come later."""
+    """Return whether the interface is up.
+
+    The carrier does not matter, so that a cable may come later.
+    """
     try:
         return bool(struct.unpack_from("H", _ask(name, _SIOCGIFFLAGS), 16)[0] & 1)
     except OSError:
@@ -287,7 +314,9 @@ def _is_up(name: str) -> bool:
 
 
 def _ask(name: str, request: int) -> bytes:
-    """Call an ioctl on an interface. /sys is no alternative: it may show another network namespace."""
+    """Call an ioctl on an interface. /sys is no alternative: it may show another network
+    namespace.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         return fcntl.ioctl(asking.fileno(), request, struct.pack("16s24x", name.encode()))
 

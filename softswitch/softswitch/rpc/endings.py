@@ -10,8 +10,8 @@ from finsy.proto import rpc_status
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError
 
 OPTIONS = [
-    # A pipeline or a large Write may exceed gRPC's 4 MiB; the specification of P4Runtime asks servers to raise the
-    # limit.
+    # A pipeline or a large Write may exceed gRPC's 4 MiB; the specification of P4Runtime asks
+    # servers to raise the limit.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", 16 << 20),
@@ -22,16 +22,17 @@ OPTIONS = [
 
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _ERROR_TEXT_BYTES = 16 << 10
-"""The limit of the total length of per-update error texts. Texts beyond it are left out; the codes stay.
+"""The limit of the total length of per-update error texts. Texts beyond it are left out; the codes
+stay.
 
-The reply travels as metadata. With 1000 failed updates of 40 bytes each it must stay below the 64 KiB that common
-clients accept, or the client would see no error at all.
+The reply travels as metadata. With 1000 failed updates of 40 bytes each it must stay below the 64
+KiB that common clients accept, or the client would see no error at all.
 """
 
 
 def abort(context: Any, error: RefusedError | BatchFailedError, detail_type: Any) -> NoReturn:
-    """End an RPC with an error. Of a batch that failed, the status of each update is a `detail_type`, which has a
-    `canonical_code` and a `message`."""
+    """End an RPC with an error. Of a batch that failed, the status of each update is a
+    `detail_type`, which has a `canonical_code` and a `message`."""
     if isinstance(error, RefusedError):
         context.abort(_GRPC_CODES[error.status.code], error.status.message)
     else:

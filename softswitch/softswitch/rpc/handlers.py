@@ -1,9 +1,10 @@
 """gRPC method handlers that refuse undecodable messages themselves.
 
-gRPC's own answer to such a message leaks. When its deserializer fails, it ends the call with INTERNAL. If the client
-has closed the call by then, it ends the call once more (`grpc._server._unary_request`, grpcio 1.85), waits for ever for
-the second status to be sent, and keeps the call with all its buffers, some 13 KiB a message. With these handlers,
-decoding never fails as far as gRPC can see.
+gRPC's own answer to such a message leaks. When its deserializer fails, it ends the call with
+INTERNAL. If the client has closed the call by then, it ends the call once more
+(`grpc._server._unary_request`, grpcio 1.85), waits for ever for the second status to be sent, and
+keeps the call with all its buffers, some 13 KiB a message. With these handlers, decoding never
+fails as far as gRPC can see.
 """
 
 from __future__ import annotations
@@ -27,24 +28,36 @@ class _Malformed:
     reason: str
 
 
-def unary_unary(method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any) -> grpc.RpcMethodHandler:
+def unary_unary(
+    method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any
+) -> grpc.RpcMethodHandler:
     """Serve `method(request, context)`, which returns a message of type `answer`.
 
     A request that `parse` cannot read ends with INVALID_ARGUMENT, and `method` is not called.
     """
-    return grpc.unary_unary_rpc_method_handler(_checked(method), _decoder(parse), answer.SerializeToString)
+    return grpc.unary_unary_rpc_method_handler(
+        _checked(method), _decoder(parse), answer.SerializeToString
+    )
 
 
-def unary_stream(method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any) -> grpc.RpcMethodHandler:
-    """Serve `method(request, context)` as `unary_unary` does; it returns an iterator of messages."""
-    return grpc.unary_stream_rpc_method_handler(_checked(method), _decoder(parse), answer.SerializeToString)
+def unary_stream(
+    method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any
+) -> grpc.RpcMethodHandler:
+    """Serve `method(request, context)` as `unary_unary` does; it returns an iterator of
+    messages.
+    """
+    return grpc.unary_stream_rpc_method_handler(
+        _checked(method), _decoder(parse), answer.SerializeToString
+    )
 
 
-def stream_stream(method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any) -> grpc.RpcMethodHandler:
+def stream_stream(
+    method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any
+) -> grpc.RpcMethodHandler:
     """Serve `method(requests, context)` as `unary_stream` does; it takes an iterator of requests.
 
-    That iterator raises RefusedError (INVALID_ARGUMENT) for a message that `parse` cannot read; `method` has to end the
-    call with it.
+    That iterator raises RefusedError (INVALID_ARGUMENT) for a message that `parse` cannot read;
+    `method` has to end the call with it.
     """
 
     def serve(requests: Iterable[Any], context: Any) -> Any:

@@ -17,11 +17,10 @@ class Listener:
     """A gRPC server of some services.
 
     Args:
-        services: the handlers of each service.
-        address: "host:port"; port 0 takes a free one.
-        threads: the number of RPCs served at a time; an open stream counts as one.
-        name: what its threads are called.
-        credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means plain text.
+        services: the handlers of each service. address: "host:port"; port 0 takes a free one.
+        threads: the number of RPCs served at a time; an open stream counts as one. name: what its
+        threads are called. credentials: the TLS that clients must speak
+        (`grpc.ssl_server_credentials`); None means plain text.
 
     Raises:
         OSError: the address cannot be used.
@@ -37,7 +36,9 @@ class Listener:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self._address = address
-        self._grpc = grpc.server(ThreadPoolExecutor(threads, thread_name_prefix=name), options=OPTIONS)
+        self._grpc = grpc.server(
+            ThreadPoolExecutor(threads, thread_name_prefix=name), options=OPTIONS
+        )
         self._grpc.add_generic_rpc_handlers(tuple(services))
         try:
             self.port: int = (
@@ -46,12 +47,14 @@ class Listener:
                 else self._grpc.add_secure_port(address, credentials)
             )
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}; choose another address or port 0") from None
+            raise OSError(
+                f"cannot listen on {address}: {error}; choose another address or port 0"
+            ) from None
 
     @property
     def address(self) -> str:
-        """Return the address that clients connect to: the host as given, the port as bound; a Unix socket
-        ("unix:PATH") as given."""
+        """Return the address that clients connect to: the host as given, the port as bound; a Unix
+        socket ("unix:PATH") as given."""
         if self._address.startswith("unix:"):
             return self._address
         return f"{self._address.rpartition(':')[0]}:{self.port}"

@@ -1,4 +1,6 @@
-"""A channel to a server in the same process: gRPC's messages and handlers, without sockets and threads."""
+"""A channel to a server in the same process: gRPC's messages and handlers, without sockets and
+threads.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ __all__ = ["LocalChannel", "LocalStream"]
 
 
 class _Context:
-    """The context of a call: it ends in the client with the error that a client of gRPC would get."""
+    """The context of a call: it ends in the client with the error that a client of gRPC would
+    get.
+    """
 
     @staticmethod
     def abort(code: grpc.StatusCode, details: str) -> NoReturn:
@@ -33,16 +37,19 @@ def _same(message: Any) -> Any:
 
 
 class LocalChannel:
-    """The part of `grpc.aio.Channel` that clients of P4Runtime and gNMI need. Timeouts are ignored: a call is answered
-    when it is awaited, in the thread that awaits it.
+    """The part of `grpc.aio.Channel` that clients of P4Runtime and gNMI need. Timeouts are ignored:
+    a call is answered when it is awaited, in the thread that awaits it.
 
     Args:
-        services: the handlers of each service; none once the server has stopped.
-        open_stream: returns the server's end of a stream, which sends with `put` what it is given; it has `receive`
+        services: the handlers of each service; none once the server has stopped. open_stream:
+        returns the server's end of a stream, which sends with `put` what it is given; it has
+        `receive`
             for the client's messages, and `close`.
     """
 
-    def __init__(self, services: Sequence[grpc.GenericRpcHandler], open_stream: Callable[[LocalStream], Any]) -> None:
+    def __init__(
+        self, services: Sequence[grpc.GenericRpcHandler], open_stream: Callable[[LocalStream], Any]
+    ) -> None:
         self._services = services
         self._open_stream = open_stream
 
@@ -54,13 +61,19 @@ class LocalChannel:
         _Context.abort(grpc.StatusCode.UNAVAILABLE, f"the server has stopped, or has no {method}")
 
     def unary_unary(
-        self, method: str, request_serializer: Any = _same, response_deserializer: Any = _same, **_options: object
+        self,
+        method: str,
+        request_serializer: Any = _same,
+        response_deserializer: Any = _same,
+        **_options: object,
     ) -> Callable[..., Any]:
         """Return what calls a method with one answer."""
 
         async def call(request: Any, timeout: float | None = None) -> Any:
             handler = self._handler(method)
-            answer = handler.unary_unary(handler.request_deserializer(request_serializer(request)), _Context)
+            answer = handler.unary_unary(
+                handler.request_deserializer(request_serializer(request)), _Context
+            )
             return response_deserializer(handler.response_serializer(answer))
 
         return call
@@ -71,12 +84,15 @@ class LocalChannel:
         def answers(request: bytes) -> Iterator[bytes]:
             handler = self._handler(method)
             yield from map(
-                handler.response_serializer, handler.unary_stream(handler.request_deserializer(request), _Context)
+                handler.response_serializer,
+                handler.unary_stream(handler.request_deserializer(request), _Context),
             )
 
         return lambda request, timeout=None: _Answers(answers(request))
 
-    def stream_stream(self, _method: str, *_serializers: object, **_options: object) -> Callable[..., Any]:
+    def stream_stream(
+        self, _method: str, *_serializers: object, **_options: object
+    ) -> Callable[..., Any]:
         """Return what opens a stream of bytes."""
         return lambda: LocalStream(self._open_stream)
 
@@ -122,13 +138,19 @@ class LocalStream:
         return self._inbox.qsize()
 
     async def write(self, message: bytes) -> None:
-        """Send a message to the server. Raise `asyncio.InvalidStateError` if the stream has ended."""
+        """Send a message to the server.
+
+        Raise `asyncio.InvalidStateError` if the stream has ended.
+        """
         if self._ended:
             raise asyncio.InvalidStateError("the stream has ended")
         self._session.receive(message)
 
     async def read(self) -> Any:
-        """Return the next message. Raise `grpc.aio.AioRpcError` after the server has refused the stream."""
+        """Return the next message.
+
+        Raise `grpc.aio.AioRpcError` after the server has refused the stream.
+        """
         message = await self._inbox.get()
         if isinstance(message, Status):
             abort(_Context, RefusedError(message.code, message.message), None)

@@ -10,7 +10,9 @@ __all__ = ["OK", "BatchFailedError", "Code", "RefusedError", "Status"]
 
 
 class Code(IntEnum):
-    """The canonical error codes (google/rpc/code.proto) that the switch uses; the numbers are gRPC's."""
+    """The canonical error codes (google/rpc/code.proto) that the switch uses; the numbers are
+    gRPC's.
+    """
 
     OK = 0
     UNKNOWN = 2
@@ -38,7 +40,9 @@ OK = Status(Code.OK)
 
 
 class RefusedError(Exception):
-    """The specification demands that the operation is refused, with this code; the text has the reason."""
+    """The specification demands that the operation is refused, with this code; the text has the
+    reason.
+    """
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -48,13 +52,15 @@ class RefusedError(Exception):
 class BatchFailedError(Exception):
     """The failure of at least one element of a Write or Read batch.
 
-    `statuses` has one element per element of the request, in its order. The RPC as a whole ends with UNKNOWN.
+    `statuses` has one element per element of the request, in its order. The RPC as a whole ends
+    with UNKNOWN.
     """
 
     def __init__(self, operation: str, statuses: Sequence[Status]) -> None:
         failed = [(index, status) for index, status in enumerate(statuses) if status.code]
         index, first = failed[0]
         super().__init__(
-            f"{operation}: {len(failed)} of {len(statuses)} failed; number {index}: {first.code.name}: {first.message}"
+            f"{operation}: {len(failed)} of {len(statuses)} failed; number {index}:"
+            f" {first.code.name}: {first.message}"
         )
         self.statuses = tuple(statuses)

@@ -21,7 +21,8 @@ class StfError(Exception):
 class Digits:
     """A number with digits that match anything, which are 0 in ``value`` and in ``mask``.
 
-    ``mask`` covers the digits as written. It is None for a decimal number, whose digits are not whole bits.
+    ``mask`` covers the digits as written. It is None for a decimal number, whose digits are not
+    whole bits.
     """
 
     value: int
@@ -94,8 +95,8 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """A packet through ``port`` that begins with ``digits`` (hexadecimal, ``*`` for any), or equals them if
-    ``exact``."""
+    """A packet through ``port`` that begins with ``digits`` (hexadecimal, ``*`` for any), or equals
+    them if ``exact``."""
 
     line: int
     port: int
@@ -132,8 +133,8 @@ class ExpectDigest:
 
 @dataclass(frozen=True, slots=True)
 class CheckCounter:
-    """A check of a counter. ``index`` is a number, or the label of an entry; ``unit`` None demands that nothing was
-    counted."""
+    """A check of a counter. ``index`` is a number, or the label of an entry; ``unit`` None demands
+    that nothing was counted."""
 
     line: int
     counter: str
@@ -168,8 +169,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class MeterRates:
-    """The rates of a meter: committed, then peak, each (units per microsecond, burst in units). ``index`` None sets
-    all cells."""
+    """The rates of a meter: committed, then peak, each (units per microsecond, burst in units).
+    ``index`` None sets all cells."""
 
     line: int
     meter: str

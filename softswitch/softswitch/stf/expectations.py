@@ -10,13 +10,17 @@ from .commands import Digits, Expect, ExpectDigest
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An expectation that was not met, or a packet that no expectation asks for; ``str`` is one line."""
+    """An expectation that was not met, or a packet that no expectation asks for; ``str`` is one
+    line.
+    """
 
     file: str
     line: int
     reason: str
     packet: int | None = None
-    """The line of the ``packet`` that led to the unexpected output, or of the last one before the expectation."""
+    """The line of the ``packet`` that led to the unexpected output, or of the last one before the
+    expectation.
+    """
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.reason}"
@@ -45,8 +49,8 @@ class _Learned:
 class Expectations:
     """Packets by port and digests by name, each compared in order once the test is over.
 
-    If a test expects no packet at all, it tests something else. As in p4c, only the ports through which packets came in
-    are then checked.
+    If a test expects no packet at all, it tests something else. As in p4c, only the ports through
+    which packets came in are then checked.
     """
 
     def __init__(self) -> None:
@@ -81,7 +85,9 @@ class Expectations:
             faults += _packet_faults(port, self._packets.get(port, []), self._sent.get(port, []))
         if self._digests:
             for name in sorted(self._digests.keys() | self._learned.keys()):
-                faults += _digest_faults(name, self._digests.get(name, []), self._learned.get(name, []))
+                faults += _digest_faults(
+                    name, self._digests.get(name, []), self._learned.get(name, [])
+                )
         return faults
 
 
@@ -91,7 +97,10 @@ def _packet_faults(port: int, expected: Sequence[Expect], sent: Sequence[_Sent])
         for wanted, found in zip(expected, sent, strict=False)
         if (reason := _difference(wanted, found.digits))
     ]
-    faults += [(wanted.line, f"port {port}: expected a packet, none left", None) for wanted in expected[len(sent) :]]
+    faults += [
+        (wanted.line, f"port {port}: expected a packet, none left", None)
+        for wanted in expected[len(sent) :]
+    ]
     faults += [
         (found.line, f"port {port}: a packet left that nothing expects: {found.digits}", found.line)
         for found in sent[len(expected) :]
@@ -111,7 +120,9 @@ def _difference(wanted: Expect, found: str) -> str | None:
     return None
 
 
-def _digest_faults(name: str, expected: Sequence[ExpectDigest], learned: Sequence[_Learned]) -> list[Fault]:
+def _digest_faults(
+    name: str, expected: Sequence[ExpectDigest], learned: Sequence[_Learned]
+) -> list[Fault]:
     faults: list[Fault] = []
     for wanted, found in zip(expected, learned, strict=False):
         for place, (want, have) in enumerate(zip(wanted.values, found.values, strict=True)):
@@ -120,12 +131,16 @@ def _digest_faults(name: str, expected: Sequence[ExpectDigest], learned: Sequenc
                 faults.append((wanted.line, reason, found.line))
                 break
     faults += [
-        (wanted.line, f"digest {name}: expected a digest, none came", None) for wanted in expected[len(learned) :]
+        (wanted.line, f"digest {name}: expected a digest, none came", None)
+        for wanted in expected[len(learned) :]
     ]
     faults += [
         (
             found.line,
-            f"digest {name}: one came that nothing expects: {' '.join(f'{v:#x}' for v in found.values)}",
+            (
+                f"digest {name}: one came that nothing expects:"
+                f" {' '.join(f'{v:#x}' for v in found.values)}"
+            ),
             found.line,
         )
         for found in learned[len(expected) :]
@@ -134,7 +149,10 @@ def _digest_faults(name: str, expected: Sequence[ExpectDigest], learned: Sequenc
 
 
 def _matches(wanted: Digits, value: int) -> bool:
-    """Return whether a value matches. Where the pattern has a ``*``, only the digits that are written count."""
+    """Return whether a value matches.
+
+    Where the pattern has a ``*``, only the digits that are written count.
+    """
     if not wanted.wild:
         return value == wanted.value
     assert wanted.mask is not None

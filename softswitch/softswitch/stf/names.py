@@ -1,4 +1,6 @@
-"""The resolution of names in a test: the full name of an object, an alias of the P4Info, or the end of a name."""
+"""The resolution of names in a test: the full name of an object, an alias of the P4Info, or the end
+of a name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from pathlib import Path
 
 
 def resolve(kind: str, wanted: str, names: Iterable[str], aliases: Mapping[str, str]) -> str:
-    """Return the one of ``names`` that ``wanted`` means. An end that consists of whole parts of a name comes first.
+    """Return the one of ``names`` that ``wanted`` means. An end that consists of whole parts of a
+    name comes first.
 
     Raises ValueError with one line if there is none, or more than one.
     """
@@ -18,14 +21,17 @@ def resolve(kind: str, wanted: str, names: Iterable[str], aliases: Mapping[str, 
     for end in (f".{wanted}", wanted):
         found = [name for name in known if name.endswith(end)]
         if len(found) > 1:
-            raise ValueError(f"{kind} '{wanted}' may be any of {', '.join(found)}: write more of the name")
+            raise ValueError(
+                f"{kind} '{wanted}' may be any of {', '.join(found)}: write more of the name"
+            )
         if found:
             return found[0]
     raise ValueError(f"there is no {kind} '{wanted}'; there are: {', '.join(known) or 'none'}")
 
 
 def resolve_field(table: str, wanted: str, names: tuple[str, ...]) -> int:
-    """Return the position of the match field ``wanted``; ``h$0.f`` is ``h[0].f`` and ``h.valid`` is ``h.isValid()``.
+    """Return the position of the match field ``wanted``; ``h$0.f`` is ``h[0].f`` and ``h.valid`` is
+    ``h.isValid()``.
 
     A Tofino assembly spells an element of a stack ``h$0`` itself.
 
@@ -42,10 +48,15 @@ def resolve_field(table: str, wanted: str, names: tuple[str, ...]) -> int:
         [i for i, known in enumerate(names) if known.endswith(tuple(f".{form}" for form in forms))],
     ):
         if len(found) > 1:
-            raise ValueError(f"table '{table}': field '{wanted}' may be any of {', '.join(names[i] for i in found)}")
+            raise ValueError(
+                f"table '{table}': field '{wanted}' may be any of"
+                f" {', '.join(names[i] for i in found)}"
+            )
         if found:
             return found[0]
-    raise ValueError(f"table '{table}': has no field '{wanted}'; its fields: {', '.join(names) or 'none'}")
+    raise ValueError(
+        f"table '{table}': has no field '{wanted}'; its fields: {', '.join(names) or 'none'}"
+    )
 
 
 def read_aliases(path: Path) -> dict[str, str]:
@@ -62,5 +73,12 @@ def read_aliases(path: Path) -> dict[str, str]:
     except (text_format.ParseError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not a P4Info in protobuf text format: {reason}") from None
-    objects = (info.tables, info.actions, info.counters, info.direct_counters, info.registers, info.meters)
+    objects = (
+        info.tables,
+        info.actions,
+        info.counters,
+        info.direct_counters,
+        info.registers,
+        info.meters,
+    )
     return {o.preamble.alias: o.preamble.name for group in objects for o in group}

@@ -19,9 +19,10 @@
     meter_set_rates NAME INDEX-or-ENTRY RATE:BURST RATE:BURST
     meter_array_set_rates NAME RATE:BURST RATE:BURST
 
-A VALUE is a number, in whose hexadecimal or binary digits ``*`` matches anything, ``VALUE/PREFIX``, ``VALUE&&&MASK`` or
-``LOW->HIGH``. ENTRY is the name that an ``add`` gave. The INDEX of a direct counter or meter is an entry's number,
-which counts from 0 in the order of adding. Rates are per microsecond, the committed one first.
+A VALUE is a number, in whose hexadecimal or binary digits ``*`` matches anything, ``VALUE/PREFIX``,
+``VALUE&&&MASK`` or ``LOW->HIGH``. ENTRY is the name that an ``add`` gave. The INDEX of a direct
+counter or meter is an entry's number, which counts from 0 in the order of adding. Rates are per
+microsecond, the committed one first.
 
 Beyond p4c's language::
 
@@ -33,9 +34,9 @@ Beyond p4c's language::
     add TABLE [PRIORITY] FIELD:VALUE ... member|group NUMBER [= ENTRY]
     pvs_add NAME VALUE ...            pvs_clear NAME
 
-``time`` sets the arrival of the next packet, counted from the start of the test. Without it, a packet arrives a
-millisecond after the one before. In a test with an ``expect_digest``, all digests are compared, name by name and in
-order.
+``time`` sets the arrival of the next packet, counted from the start of the test. Without it, a
+packet arrives a millisecond after the one before. In a test with an ``expect_digest``, all digests
+are compared, name by name and in order.
 
 The parser knows no program: :mod:`softswitch.stf.runner` resolves the names.
 """
@@ -133,7 +134,9 @@ def _statement(text: str, line: int) -> Command:
 def _data(verb: str, text: str, line: int) -> Packet | Expect:
     port, *groups = text.split() or [""]
     if not re.fullmatch("[0-9]+", port, re.ASCII):
-        raise StatementError(f"{verb}: needs a port number, not {port!r}" if port else f"{verb}: needs a port number")
+        raise StatementError(
+            f"{verb}: needs a port number, not {port!r}" if port else f"{verb}: needs a port number"
+        )
     digits = "".join(groups).upper()
     if verb == "packet":
         if not digits:
@@ -141,18 +144,22 @@ def _data(verb: str, text: str, line: int) -> Packet | Expect:
         if wrong := re.search("[^0-9A-F]", digits):
             raise StatementError(f"packet: {wrong[0]!r} is not a hexadecimal digit")
         if len(digits) % 2:
-            raise StatementError(f"packet: {len(digits)} hexadecimal digits are not a whole number of bytes")
+            raise StatementError(
+                f"packet: {len(digits)} hexadecimal digits are not a whole number of bytes"
+            )
         return Packet(line, int(port), bytes.fromhex(digits))
     exact = digits.endswith("$")
     digits = digits.removesuffix("$")
     if exact and not digits:
         raise StatementError("expect: '$' needs digits before it")
     if wrong := re.search("[^0-9A-F*]", digits):
-        raise StatementError(f"expect: {wrong[0]!r} is neither a hexadecimal digit nor '*'; '$' stands last")
+        raise StatementError(
+            f"expect: {wrong[0]!r} is neither a hexadecimal digit nor '*'; '$' stands last"
+        )
     return Expect(line, int(port), digits, exact)
 
 
-# ------------------------------------------------------------------------------------------------- parts of statements
+# -- parts of statements ---------------------------------------------------------------------------
 
 
 def _value(tokens: Tokens, of: str) -> Value:
@@ -229,7 +236,7 @@ def _rate(tokens: Tokens) -> tuple[Fraction, int]:
     return rate, tokens.integer("a burst")
 
 
-# ------------------------------------------------------------------------------------------------------- statements
+# -- statements ------------------------------------------------------------------------------------
 
 
 def _add(tokens: Tokens, line: int) -> Add:
@@ -321,7 +328,9 @@ def _expect_digest(tokens: Tokens, line: int) -> ExpectDigest:
 
 
 def _member_add(tokens: Tokens, line: int) -> AddMember:
-    return AddMember(line, tokens.name("an action profile"), tokens.integer("a member"), _action(tokens))
+    return AddMember(
+        line, tokens.name("an action profile"), tokens.integer("a member"), _action(tokens)
+    )
 
 
 def _group_add(tokens: Tokens, line: int) -> AddGroup:
@@ -331,7 +340,8 @@ def _group_add(tokens: Tokens, line: int) -> AddGroup:
         member = tokens.integer("a member")
         if member in (known for known, _ in members):
             raise StatementError(
-                f"group {group}: member {member} is given twice; '{member}:2' gives it twice the share"
+                f"group {group}: member {member} is given twice; '{member}:2' gives it twice the"
+                " share"
             )
         members.append((member, tokens.integer("a weight") if tokens.accept(":") else 1))
     return AddGroup(line, profile, group, tuple(members))

@@ -18,8 +18,8 @@ class Replicating(Protocol):
 
 
 class Replication:
-    """Nodes, which are made first and then associated with groups. Raises ValueError with one line for an impossible
-    command."""
+    """Nodes, which are made first and then associated with groups. Raises ValueError with one line
+    for an impossible command."""
 
     def __init__(self, switch: Replicating) -> None:
         self._switch = switch
@@ -69,12 +69,16 @@ class Replication:
 
     def _node(self, node: int) -> tuple[int, tuple[int, ...]]:
         if node >= len(self._nodes):
-            raise ValueError(f"there is no node {node}: nodes are numbered from 0 in the order they are created")
+            raise ValueError(
+                f"there is no node {node}: nodes are numbered from 0 in the order they are created"
+            )
         return self._nodes[node]
 
     def _apply(self) -> None:
         groups = {
-            group: [(port, self._nodes[node][0]) for node in members for port in self._nodes[node][1]]
+            group: [
+                (port, self._nodes[node][0]) for node in members for port in self._nodes[node][1]
+            ]
             for group, members in self._groups.items()
         }
         self._switch.multicast_groups.clear()

@@ -1,4 +1,6 @@
-"""What runs of a test have in common on every kind of switch: packets, their expectations, and the result."""
+"""What runs of a test have in common on every kind of switch: packets, their expectations, and the
+result.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ STEP_NS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a test. ``expectations`` were checked; it passes if ``failures``, ordered by line, is empty."""
+    """The outcome of a test.
+
+    ``expectations`` were checked; it passes if ``failures``, ordered by line, is empty.
+    """
 
     expectations: int
     failures: tuple[Failure, ...]
@@ -31,7 +36,10 @@ class Process(Protocol):
 
 
 class StfRun:
-    """One run of a test. A subclass adds the commands that are about tables, counters and registers."""
+    """One run of a test.
+
+    A subclass adds the commands that are about tables, counters and registers.
+    """
 
     def __init__(self, process: Process, max_port: int, file: str) -> None:
         self._process = process
@@ -58,10 +66,15 @@ class StfRun:
     def result(self) -> Result:
         """Return the outcome of the commands so far."""
         faults = [
-            Failure(self._file, line, reason, self._packet_before(line) if packet is None else packet)
+            Failure(
+                self._file, line, reason, self._packet_before(line) if packet is None else packet
+            )
             for line, reason, packet in self._expectations.faults()
         ]
-        return Result(self._checked, tuple(sorted([*self._failures, *faults], key=lambda failure: failure.line)))
+        return Result(
+            self._checked,
+            tuple(sorted([*self._failures, *faults], key=lambda failure: failure.line)),
+        )
 
     def _fail(self, line: int, reason: str) -> None:
         self._failures.append(Failure(self._file, line, reason, self._packet_before(line)))
@@ -89,7 +102,10 @@ class StfRun:
     @_execute.register
     def _time(self, command: Time) -> None:
         if command.time_ns < self._now_ns:
-            raise ValueError(f"time: {command.time_ns / 1000:g} is before the last packet, at {self._now_ns / 1000:g}")
+            raise ValueError(
+                f"time: {command.time_ns / 1000:g} is before the last packet, at"
+                f" {self._now_ns / 1000:g}"
+            )
         self._next_ns = command.time_ns
 
     @_execute.register

@@ -1,12 +1,13 @@
 """The run of a test's commands against a :class:`~softswitch.Switch`.
 
-As in p4c, packets through a port are compared in order with the expectations of that port once the test is over. A
-packet that no expectation asks for is a failure; in a test without any ``expect``, only if it leaves where one came in.
-Among ternary entries the higher priority wins. A ternary value covers the hexadecimal digits that are written, so that
-``0x12`` leaves the bits above it open.
+As in p4c, packets through a port are compared in order with the expectations of that port once the
+test is over. A packet that no expectation asks for is a failure; in a test without any ``expect``,
+only if it leaves where one came in. Among ternary entries the higher priority wins. A ternary value
+covers the hexadecimal digits that are written, so that ``0x12`` leaves the bits above it open.
 
-Unlike in p4c, an exact field must be given, ``expect PORT`` is one packet of any content, ``check_counter`` is checked
-at its place, and ``no_packet`` means that nothing left in consequence of the ``packet`` before it.
+Unlike in p4c, an exact field must be given, ``expect PORT`` is one packet of any content,
+``check_counter`` is checked at its place, and ``no_packet`` means that nothing left in consequence
+of the ``packet`` before it.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def run(
     aliases: Mapping[str, str] | None = None,
     native: Native | None = None,
 ) -> Result:
-    """Run a test on a new switch. ``file`` is used in messages; ``aliases`` are other names of the program's objects.
-    ``native`` makes what runs packets in place of Python.
+    """Run a test on a new switch. ``file`` is used in messages; ``aliases`` are other names of the
+    program's objects. ``native`` makes what runs packets in place of Python.
 
     Raises :class:`StfError` for a command that does not fit the program.
     """
@@ -70,8 +71,8 @@ def run(
 
 
 class Run(StfRun):
-    """One run on ``switch``, which belongs to the test from now on. It must be new, because entries are numbered
-    from 0."""
+    """One run on ``switch``, which belongs to the test from now on. It must be new, because entries
+    are numbered from 0."""
 
     def __init__(self, switch: Switch, file: str, aliases: Mapping[str, str]) -> None:
         super().__init__(switch.process, switch.max_port, file)
@@ -80,7 +81,9 @@ class Run(StfRun):
         self._labels: dict[str, tuple[Table, int]] = {}
         self._replication = Replication(switch)
         spec = switch.program.ir
-        self._direct_counters = {c.name: c.table for c in spec.counters.values() if c.table is not None}
+        self._direct_counters = {
+            c.name: c.table for c in spec.counters.values() if c.table is not None
+        }
         self._direct_meters = {m.name: m.table for m in spec.meters.values() if m.table is not None}
         self._digests = {digest.name: len(digest.items) for digest in spec.digests.values()}
         switch.on_digest = self._on_digest
@@ -96,25 +99,31 @@ class Run(StfRun):
     def _expect_digest(self, command: ExpectDigest) -> None:
         name = self._name("digest", command.name, self._digests)
         if len(command.values) != self._digests[name]:
-            raise ValueError(f"digest '{name}': has {self._digests[name]} fields, but {len(command.values)} are given")
+            raise ValueError(
+                f"digest '{name}': has {self._digests[name]} fields, but {len(command.values)} are"
+                " given"
+            )
         self._checked += 1
         self._expectations.digest(name, command)
 
-    # ------------------------------------------------------------------------------------------------------- tables
+    # -- tables ------------------------------------------------------------------------------------
 
     @_execute.register
     def _add(self, command: Add) -> None:
         table = self._table(command.table)
         if table.by_priority and command.priority is None:
             raise ValueError(
-                f"table '{table.name}': an entry needs a priority because the table has ternary or range fields"
+                f"table '{table.name}': an entry needs a priority because the table has ternary or"
+                " range fields"
             )
         key: list[KeyElement] = [None] * len(table.match_types)
         given: set[int] = set()
         for match in command.matches:
             place = resolve_field(table.name, match.field, table.key_names)
             if place in given:
-                raise ValueError(f"table '{table.name}': field '{table.key_names[place]}' is given twice")
+                raise ValueError(
+                    f"table '{table.name}': field '{table.key_names[place]}' is given twice"
+                )
             given.add(place)
             try:
                 key[place] = element(match.value, table.match_types[place], table.key_widths[place])
@@ -122,12 +131,19 @@ class Run(StfRun):
                 raise ValueError(f"table '{table.name}': field '{match.field}': {error}") from None
         for place, kind in enumerate(table.match_types):
             if kind == "exact" and place not in given:
-                raise ValueError(f"table '{table.name}': field '{table.key_names[place]}' is exact and must be given")
+                raise ValueError(
+                    f"table '{table.name}': field '{table.key_names[place]}' is exact and must be"
+                    " given"
+                )
         priority = command.priority or 0
         if isinstance(command.action, ProfileChoice):
             if table.profile is None:
-                raise ValueError(f"table '{table.name}': has no action profile, so an entry needs an action")
-            handle = table.insert_indirect(key, priority, **{command.action.kind: command.action.number})
+                raise ValueError(
+                    f"table '{table.name}': has no action profile, so an entry needs an action"
+                )
+            handle = table.insert_indirect(
+                key, priority, **{command.action.kind: command.action.number}
+            )
         else:
             handle = table.insert(key, priority, *self._call(table, command.action))
         if command.label is not None:
@@ -161,10 +177,13 @@ class Run(StfRun):
         widths = self._value_set_widths(name)
         if len(command.values) != len(widths):
             raise ValueError(
-                f"value set '{name}': has {len(widths)} fields, but {len(command.values)} values are given"
+                f"value set '{name}': has {len(widths)} fields, but {len(command.values)} values"
+                " are given"
             )
         try:
-            member = tuple(_member(value, width) for value, width in zip(command.values, widths, strict=True))
+            member = tuple(
+                _member(value, width) for value, width in zip(command.values, widths, strict=True)
+            )
         except ValueError as error:
             raise ValueError(f"value set '{name}': {error}") from None
         value_sets[name].add(member)
@@ -176,7 +195,7 @@ class Run(StfRun):
                 return [part.width for part in state.key]
         raise ValueError(f"value set '{name}': the parser does not look anything up in it")
 
-    # --------------------------------------------------------------------------------------------------------- arrays
+    # -- arrays ------------------------------------------------------------------------------------
 
     @_execute.register
     def _check_counter(self, command: CheckCounter) -> None:
@@ -185,7 +204,10 @@ class Run(StfRun):
         name = f"counter {command.counter}({command.index})"
         if command.unit is None:
             if packets or octets:
-                self._fail(command.line, f"{name}: expected nothing counted, has {packets} packets, {octets} bytes")
+                self._fail(
+                    command.line,
+                    f"{name}: expected nothing counted, has {packets} packets, {octets} bytes",
+                )
             return
         found = packets if command.unit == "packets" else octets
         if not COMPARE[command.relation](found, command.number):
@@ -199,7 +221,10 @@ class Run(StfRun):
         self._checked += 1
         if not COMPARE[command.relation](found, command.number):
             name = f"register {command.register}({command.index})"
-            self._fail(command.line, f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}")
+            self._fail(
+                command.line,
+                f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}",
+            )
 
     @_execute.register
     def _control(self, command: Control) -> None:
@@ -209,7 +234,9 @@ class Run(StfRun):
             return
         kind, _, what = command.verb.partition("_")
         if kind == "counter":
-            index, values = (numbers[0], numbers[1:]) if command.label is None else (command.label, numbers)
+            index, values = (
+                (numbers[0], numbers[1:]) if command.label is None else (command.label, numbers)
+            )
             if what == "read":
                 self._read_counter(command.name, index)
             else:
@@ -233,19 +260,28 @@ class Run(StfRun):
     @_execute.register
     def _meter_rates(self, command: MeterRates) -> None:
         config = MeterConfig(
-            _per_second(command.committed[0]), command.committed[1], _per_second(command.peak[0]), command.peak[1]
+            _per_second(command.committed[0]),
+            command.committed[1],
+            _per_second(command.peak[0]),
+            command.peak[1],
         )
         name = self._meter_name(command.meter)
         if name in self._direct_meters:
             table = self._switch.tables[self._direct_meters[name]]
             entries = (
-                table.entries() if command.index is None else (self._entry_of(f"meter '{name}'", table, command.index),)
+                table.entries()
+                if command.index is None
+                else (self._entry_of(f"meter '{name}'", table, command.index),)
             )
             for entry in entries:
                 entry.meter.configure(config)
             return
         meter = self._switch.meters[name]
-        for index in range(meter.size) if command.index is None else (self._plain(f"meter '{name}'", command.index),):
+        for index in (
+            range(meter.size)
+            if command.index is None
+            else (self._plain(f"meter '{name}'", command.index),)
+        ):
             meter.configure(index, config)
 
     def _read_meter(self, wanted: str, index: int | str) -> MeterConfig | None:
@@ -266,11 +302,15 @@ class Run(StfRun):
         name = self._counter_name(wanted)
         if name in self._direct_counters:
             table = self._switch.tables[self._direct_counters[name]]
-            table.write_counter(self._entry_of(f"counter '{name}'", table, index).handle, packets, octets)
+            table.write_counter(
+                self._entry_of(f"counter '{name}'", table, index).handle, packets, octets
+            )
         else:
-            self._switch.counters[name].write(self._plain(f"counter '{name}'", index), packets, octets)
+            self._switch.counters[name].write(
+                self._plain(f"counter '{name}'", index), packets, octets
+            )
 
-    # -------------------------------------------------------------------------------------------------------- names
+    # -- names -------------------------------------------------------------------------------------
 
     def _name(self, kind: str, wanted: str, names: Mapping[str, object]) -> str:
         return resolve(kind, wanted, names, self._aliases)
@@ -289,14 +329,22 @@ class Run(StfRun):
         return self._name("meter", wanted, {**self._switch.meters, **self._direct_meters})
 
     def _entry_of(self, owner: str, table: Table, index: int | str) -> Entry:
-        """Return the entry of a direct counter or meter, by the name that it was added with or by its number."""
+        """Return the entry of a direct counter or meter, by the name that it was added with or by
+        its number.
+        """
         if isinstance(index, int):
             return table.entry(index)
         if index not in self._labels:
-            raise ValueError(f"{owner}: there is no entry '{index}'; name an entry where it is added, by '= NAME'")
+            raise ValueError(
+                f"{owner}: there is no entry '{index}'; name an entry where it is added, by '="
+                " NAME'"
+            )
         named, handle = self._labels[index]
         if named is not table:
-            raise ValueError(f"{owner}: belongs to table '{table.name}', but entry '{index}' to table '{named.name}'")
+            raise ValueError(
+                f"{owner}: belongs to table '{table.name}', but entry '{index}' to table"
+                f" '{named.name}'"
+            )
         return table.entry(handle)
 
     @staticmethod
@@ -316,7 +364,9 @@ class Run(StfRun):
                 params |= _parameters(table)
         return self._resolved(f"action profile '{profile.name}'", params, action)
 
-    def _resolved(self, owner: str, actions: Mapping[str, list[str]], action: EntryAction) -> tuple[str, list[int]]:
+    def _resolved(
+        self, owner: str, actions: Mapping[str, list[str]], action: EntryAction
+    ) -> tuple[str, list[int]]:
         try:
             name = resolve("action", action.name, actions, self._aliases)
         except ValueError as error:
@@ -328,7 +378,10 @@ class Run(StfRun):
                 raise ValueError(f"action '{name}': parameter '{param}' is missing")
         for param in given:
             if param not in params:
-                raise ValueError(f"action '{name}': has no parameter '{param}'; it has: {', '.join(params) or 'none'}")
+                raise ValueError(
+                    f"action '{name}': has no parameter '{param}'; it has:"
+                    f" {', '.join(params) or 'none'}"
+                )
         return name, [given[param] for param in params]
 
 
@@ -338,7 +391,10 @@ def _parameters(table: Table) -> dict[str, list[str]]:
 
 
 def element(value: Value, kind: str, width: int) -> KeyElement:
-    """Return a value in the form that a table takes. Raise ValueError with the reason if the value has another kind."""
+    """Return a value in the form that a table takes.
+
+    Raise ValueError with the reason if the value has another kind.
+    """
     number, cared, full = value.first.value, value.first.mask, (1 << width) - 1
     wanted = {"lpm": "/", "ternary": "&&&", "range": "->"}.get(kind)
     if value.relation:
@@ -363,7 +419,10 @@ def element(value: Value, kind: str, width: int) -> KeyElement:
 
 
 def _member(value: Value, width: int) -> ValueElement:
-    """Return an element of a value set's member. Raise ValueError with the reason if it does not fit ``width`` bits."""
+    """Return an element of a value set's member.
+
+    Raise ValueError with the reason if it does not fit ``width`` bits.
+    """
     number, second, full = value.first.value, value.second, (1 << width) - 1
     if number > full or (value.relation in ("&&&", "->") and second > full):
         raise ValueError(f"{max(number, second)} does not fit {width} bits")

@@ -22,7 +22,10 @@ class StatementError(Exception):
 
 
 class Tokens:
-    """The unread tokens of a line, each with its kind. Raises StatementError for a token that does not fit."""
+    """The unread tokens of a line, each with its kind.
+
+    Raises StatementError for a token that does not fit.
+    """
 
     def __init__(self, text: str) -> None:
         self._items: list[tuple[str, str]] = []
@@ -52,7 +55,9 @@ class Tokens:
         found, value = self.peek()
         if found != kind:
             raise StatementError(
-                f"expected {what}, found {value!r}" if found != "end" else f"expected {what}, but the line ends"
+                f"expected {what}, found {value!r}"
+                if found != "end"
+                else f"expected {what}, but the line ends"
             )
         self._next += 1
         return value
@@ -89,7 +94,8 @@ class Tokens:
         if self.peek() != ("sign", sign):
             kind, value = self.peek()
             raise StatementError(
-                f"expected {sign!r}, " + ("but the line ends" if kind == "end" else f"found {value!r}")
+                f"expected {sign!r}, "
+                + ("but the line ends" if kind == "end" else f"found {value!r}")
             )
         self._next += 1
 

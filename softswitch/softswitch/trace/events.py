@@ -16,7 +16,10 @@ Value = int | bytes
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Ingress begins. ``again`` is ``resubmitted`` or ``recirculated`` for a packet that was here before."""
+    """Ingress begins.
+
+    ``again`` is ``resubmitted`` or ``recirculated`` for a packet that was here before.
+    """
 
     now_ns: int
     port: int
@@ -54,7 +57,10 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """A checksum is verified. ``wanted`` is None if its condition does not hold, or the header is invalid."""
+    """A checksum is verified.
+
+    ``wanted`` is None if its condition does not hold, or the header is invalid.
+    """
 
     field: str
     wanted: int | None
@@ -70,7 +76,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One field of a table's key: the packet's value and the entry's element, None if no entry matched."""
+    """One field of a table's key: the packet's value and the entry's element, None if no entry
+    matched.
+    """
 
     name: str
     kind: str
@@ -81,7 +89,10 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A table is applied. ``handle`` of the entry is None for a miss, ``priority`` if the table has no priorities."""
+    """A table is applied.
+
+    ``handle`` of the entry is None for a miss, ``priority`` if the table has no priorities.
+    """
 
     table: str
     keys: tuple[Match, ...]

@@ -1,4 +1,7 @@
-"""Look-ups explained: which entry a result comes from. All entries are searched, because tracing is not for speed."""
+"""Look-ups explained: which entry a result comes from.
+
+All entries are searched, because tracing is not for speed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def applied(spec: ir.TableSpec, table: Table, key: Sequence[int], result: Any) -
     return events.Applied(spec.name, matches, result is not None, handle, priority, position)
 
 
-def chosen(spec: ir.TableSpec, table: Table, key: Sequence[int], result: Any, call: Any) -> events.Chosen:
+def chosen(
+    spec: ir.TableSpec, table: Table, key: Sequence[int], result: Any, call: Any
+) -> events.Chosen:
     """Return the event of the choice of a call in an action profile."""
     profile, entry = table.profile, found_entry(spec, table, key, result)
     if profile is None or entry is None:
@@ -39,14 +44,17 @@ def chosen(spec: ir.TableSpec, table: Table, key: Sequence[int], result: Any, ca
 
 
 def found_entry(spec: ir.TableSpec, table: Table, key: Sequence[int], result: Any) -> Entry | None:
-    """Return the entry that a look-up of ``key`` yielded: the best matching one among those with this very result."""
+    """Return the entry that a look-up of ``key`` yielded: the best matching one among those with
+    this very result.
+    """
     if result is None:
         return None
     fields = match_fields(spec)
     found = [
         entry
         for entry in table.entries()
-        if entry.result is result and all(_matches(f, e, v) for f, e, v in zip(fields, entry.key, key, strict=True))
+        if entry.result is result
+        and all(_matches(f, e, v) for f, e, v in zip(fields, entry.key, key, strict=True))
     ]
     return max(found, key=lambda entry: (entry.priority, -entry.handle), default=None)
 

@@ -1,5 +1,5 @@
-"""Events as text: one line each, indented below the table or state that they belong to, in spans that can be
-coloured."""
+"""Events as text: one line each, indented below the table or state that they belong to, in spans
+that can be coloured."""
 
 from __future__ import annotations
 
@@ -34,14 +34,19 @@ def plain(line: Iterable[Span]) -> str:
 
 
 class TraceText:
-    """A translator of events into lines. It keeps the present table or state, for the indentation."""
+    """A translator of events into lines.
+
+    It keeps the present table or state, for the indentation.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
 
     def lines(self, event: Event) -> list[Line]:
         """Return the lines for the next event: mostly one, sometimes none."""
-        return [(Span("  " * depth), *spans) if spans else () for depth, spans in self._lines(event)]
+        return [
+            (Span("  " * depth), *spans) if spans else () for depth, spans in self._lines(event)
+        ]
 
     @singledispatchmethod
     def _lines(self, event: Event) -> list[tuple[int, Line]]:
@@ -59,7 +64,7 @@ class TraceText:
     def _detail(self, *spans: Span) -> list[tuple[int, Line]]:
         return [(self._depth, spans)]
 
-    # -------------------------------------------------------------------------------------------------------- halves
+    # -- halves ------------------------------------------------------------------------------------
 
     @_lines.register
     def _received(self, event: events.Received) -> list[tuple[int, Line]]:
@@ -74,10 +79,16 @@ class TraceText:
     @_lines.register
     def _departing(self, event: events.Departing) -> list[tuple[int, Line]]:
         waited = f", waited {event.waited_ns / 1000:g} us" if event.waited_ns else ""
-        depth = f", depth {event.enqueued_depth} then {event.leaving_depth}" if event.enqueued_depth else ""
-        return self._head(Span("egress", "head"), Span(f" port {event.port}, queue {event.queue}{waited}{depth}"))
+        depth = (
+            f", depth {event.enqueued_depth} then {event.leaving_depth}"
+            if event.enqueued_depth
+            else ""
+        )
+        return self._head(
+            Span("egress", "head"), Span(f" port {event.port}, queue {event.queue}{waited}{depth}")
+        )
 
-    # ------------------------------------------------------------------------------------------------------- parsing
+    # -- parsing -----------------------------------------------------------------------------------
 
     @_lines.register
     def _state(self, event: events.State) -> list[tuple[int, Line]]:
@@ -86,7 +97,9 @@ class TraceText:
     @_lines.register
     def _extracted(self, event: events.Extracted) -> list[tuple[int, Line]]:
         fields = ", ".join(f"{name} {shown(value)}" for name, value, _ in event.fields)
-        return self._detail(Span("extract "), Span(event.header, "name"), Span(": "), Span(fields or "-", "value"))
+        return self._detail(
+            Span("extract "), Span(event.header, "name"), Span(": "), Span(fields or "-", "value")
+        )
 
     @_lines.register
     def _parser_error(self, event: events.ParserError) -> list[tuple[int, Line]]:
@@ -94,7 +107,9 @@ class TraceText:
 
     @_lines.register
     def _parsed(self, event: events.Parsed) -> list[tuple[int, Line]]:
-        return self._step(Span(f"parsed {event.parsed_bytes} bytes, {event.left_bytes} left"), inner=0)
+        return self._step(
+            Span(f"parsed {event.parsed_bytes} bytes, {event.left_bytes} left"), inner=0
+        )
 
     @_lines.register
     def _checksum(self, event: events.Checksum) -> list[tuple[int, Line]]:
@@ -105,7 +120,7 @@ class TraceText:
             return self._step(*head, Span(f": {event.found:#x} is right", "good"))
         return self._step(*head, Span(f": {event.found:#x} should be {event.wanted:#x}", "bad"))
 
-    # ----------------------------------------------------------------------------------------------- match and action
+    # -- match and action --------------------------------------------------------------------------
 
     @_lines.register
     def _condition(self, event: events.Condition) -> list[tuple[int, Line]]:
@@ -138,7 +153,9 @@ class TraceText:
     @_lines.register
     def _ran(self, event: events.Ran) -> list[tuple[int, Line]]:
         arguments = ", ".join(f"{name} {shown(value)}" for name, value, _ in event.arguments)
-        lines = self._detail(Span("action "), Span(event.action, "name"), Span(f"({arguments})", "value"))
+        lines = self._detail(
+            Span("action "), Span(event.action, "name"), Span(f"({arguments})", "value")
+        )
         self._depth = 3
         return lines
 
@@ -157,12 +174,19 @@ class TraceText:
     @_lines.register
     def _wrote(self, event: events.Wrote) -> list[tuple[int, Line]]:
         old, new = shown(event.old), shown(event.new)
-        change = Span(f"{old} -> {new}", "value") if event.old != event.new else Span(f"{new} as before", "faint")
+        change = (
+            Span(f"{old} -> {new}", "value")
+            if event.old != event.new
+            else Span(f"{new} as before", "faint")
+        )
         return self._effect(Span(event.field, "name"), Span(": "), change)
 
     @_lines.register
     def _validity(self, event: events.Validity) -> list[tuple[int, Line]]:
-        return self._effect(Span(event.header, "name"), Span(" is now valid" if event.valid else " is no longer valid"))
+        return self._effect(
+            Span(event.header, "name"),
+            Span(" is now valid" if event.valid else " is no longer valid"),
+        )
 
     @_lines.register
     def _copied(self, event: events.Copied) -> list[tuple[int, Line]]:
@@ -179,7 +203,9 @@ class TraceText:
 
     @_lines.register
     def _register_read(self, event: events.RegisterRead) -> list[tuple[int, Line]]:
-        return self._effect(Span(f"register {event.register}[{event.index}] is "), Span(shown(event.value), "value"))
+        return self._effect(
+            Span(f"register {event.register}[{event.index}] is "), Span(shown(event.value), "value")
+        )
 
     @_lines.register
     def _register_written(self, event: events.RegisterWritten) -> list[tuple[int, Line]]:
@@ -194,12 +220,15 @@ class TraceText:
     def _logged(self, event: events.Logged) -> list[tuple[int, Line]]:
         return self._effect(Span(f"log: {event.text}"))
 
-    # ------------------------------------------------------------------------------------------------------- leaving
+    # -- leaving -----------------------------------------------------------------------------------
 
     @_lines.register
     def _digested(self, event: events.Digested) -> list[tuple[int, Line]]:
         return self._step(
-            Span("digest "), Span(event.name, "name"), Span(": "), Span(", ".join(map(shown, event.values)), "value")
+            Span("digest "),
+            Span(event.name, "name"),
+            Span(": "),
+            Span(", ".join(map(shown, event.values)), "value"),
         )
 
     @_lines.register
@@ -210,11 +239,15 @@ class TraceText:
     @_lines.register
     def _replicated(self, event: events.Replicated) -> list[tuple[int, Line]]:
         ports = ", ".join(f"port {port} (rid {rid})" for port, rid in event.copies)
-        return self._step(Span(f"multicast group {event.group}, queue {event.queue}: {ports}", "good"))
+        return self._step(
+            Span(f"multicast group {event.group}, queue {event.queue}: {ports}", "good")
+        )
 
     @_lines.register
     def _queued(self, event: events.Enqueued) -> list[tuple[int, Line]]:
-        return self._step(Span(f"to port {event.port}, queue {event.queue}, {event.length_bytes} bytes", "good"))
+        return self._step(
+            Span(f"to port {event.port}, queue {event.queue}, {event.length_bytes} bytes", "good")
+        )
 
     @_lines.register
     def _dropped(self, event: events.Dropped) -> list[tuple[int, Line]]:
@@ -227,13 +260,16 @@ class TraceText:
     @_lines.register
     def _sent(self, event: events.Sent) -> list[tuple[int, Line]]:
         lines = self._step(Span("deparsed "), Span(", ".join(event.headers) or "no header", "name"))
-        out = (Span(f"sent on port {event.port}, {len(event.data)} bytes: ", "good"), Span(event.data.hex(), "value"))
+        out = (
+            Span(f"sent on port {event.port}, {len(event.data)} bytes: ", "good"),
+            Span(event.data.hex(), "value"),
+        )
         return [*lines, (1, out)]
 
 
 def shown(value: Value) -> str:
-    """Return a value as a reader of P4 expects it: small ones in decimal, large ones, which are often addresses, in
-    hex."""
+    """Return a value as a reader of P4 expects it: small ones in decimal, large ones, which are
+    often addresses, in hex."""
     if isinstance(value, bytes):
         return _octets(value)
     return str(value) if abs(value) < 1 << 16 else f"{value:#x}"

@@ -1,6 +1,13 @@
-"""Switches, hosts and links in virtual time: deterministic discrete events, integer nanoseconds, no threads, no I/O."""
+"""Switches, hosts and links in virtual time: deterministic discrete events, integer nanoseconds, no
+threads, no I/O.
+"""
 
-from softswitch.virtual.conservation import Conservation, ConservationError, SwitchAccount, WireAccount
+from softswitch.virtual.conservation import (
+    Conservation,
+    ConservationError,
+    SwitchAccount,
+    WireAccount,
+)
 from softswitch.virtual.eventloop import EventLoop
 from softswitch.virtual.fabric import Link, VirtualFabric
 from softswitch.virtual.host import VirtualHost

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 
 class ConservationError(AssertionError):
-    """The accounts do not add up: packets were lost or made without being counted. The fault is the simulator's."""
+    """The accounts do not add up: packets were lost or made without being counted.
+
+    The fault is the simulator's.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchAccount:
-    """The packets of one switch: those that came or were made must equal those that left, ended or wait."""
+    """The packets of one switch: those that came or were made must equal those that left, ended or
+    wait.
+    """
 
     name: str
     packets_in: int
@@ -29,8 +34,17 @@ class SwitchAccount:
 
     @property
     def missing(self) -> int:
-        """Return the number of packets that vanished; a negative number appeared. A correct run has 0."""
-        return self.packets_in + self.replicated - self.packets_out - self.packets_dropped - self.queued
+        """Return the number of packets that vanished; a negative number appeared.
+
+        A correct run has 0.
+        """
+        return (
+            self.packets_in
+            + self.replicated
+            - self.packets_out
+            - self.packets_dropped
+            - self.queued
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +84,9 @@ class Conservation:
     def faults(self) -> tuple[str, ...]:
         """Return a description of every fault in the accounts; empty in a correct run."""
         faults = [
-            f"switch {account.name}: {account.missing} packets missing ({account.packets_in} in, {account.replicated} "
-            f"replicated, {account.packets_out} out, {account.packets_dropped} dropped, {account.queued} queued)"
+            f"switch {account.name}: {account.missing} packets missing ({account.packets_in} in,"
+            f" {account.replicated} replicated, {account.packets_out} out,"
+            f" {account.packets_dropped} dropped, {account.queued} queued)"
             for account in self.switches
             if account.missing
         ]
@@ -81,7 +96,12 @@ class Conservation:
             if wire.in_flight < 0 or (wire.in_flight and not self.events_pending)
         ]
         came = self.host_sent + self.injected + sum(account.replicated for account in self.switches)
-        went = self.host_received + sum(account.packets_dropped + account.queued for account in self.switches)
+        went = self.host_received + sum(
+            account.packets_dropped + account.queued for account in self.switches
+        )
         if came != went + self.in_flight:
-            faults.append(f"fabric: {came} packets came or were made, {went} ended or wait, {self.in_flight} in flight")
+            faults.append(
+                f"fabric: {came} packets came or were made, {went} ended or wait, {self.in_flight}"
+                " in flight"
+            )
         return tuple(faults)

@@ -30,7 +30,10 @@ def check_time(time_ns: int, now_ns: int) -> None:
 
 
 class EventLoop:
-    """A clock that jumps from event to event. It is not thread-safe: threads that share it hold a lock around `run`."""
+    """A clock that jumps from event to event.
+
+    It is not thread-safe: threads that share it hold a lock around `run`.
+    """
 
     __slots__ = ("_events", "_running", "_scheduled", "_stopped", "now_ns")
 
@@ -43,8 +46,8 @@ class EventLoop:
         self._stopped = False
 
     def at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError for anything but
-        an integer."""
+        """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError
+        for anything but an integer."""
         if time_ns < self.now_ns or not isinstance(time_ns, int):
             check_time(time_ns, self.now_ns)
         self._scheduled += 1
@@ -64,14 +67,17 @@ class EventLoop:
         self._stopped = self._running
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """Run the events due up to and including `until_ns`, at most `max_events`. Return how many ran.
+        """Run the events due up to and including `until_ns`, at most `max_events`. Return how many
+        ran.
 
-        Afterwards `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first; another call then
-        continues. An exception in a callback ends the run, and its event is gone. Raises RuntimeError inside a
-        callback.
+        Afterwards `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first;
+        another call then continues. An exception in a callback ends the run, and its event is gone.
+        Raises RuntimeError inside a callback.
         """
         if self._running:
-            raise RuntimeError("the event loop is already running: a callback schedules with at() or after()")
+            raise RuntimeError(
+                "the event loop is already running: a callback schedules with at() or after()"
+            )
         events = self._events
         last_ns = math.inf if until_ns is None else until_ns
         most = math.inf if max_events is None else max_events

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from softswitch.tm import PortScheduler
-from softswitch.virtual.conservation import Conservation, ConservationError, SwitchAccount, WireAccount
+from softswitch.virtual.conservation import (
+    Conservation,
+    ConservationError,
+    SwitchAccount,
+    WireAccount,
+)
 from softswitch.virtual.eventloop import Loop
 from softswitch.virtual.host import Urgency, VirtualHost
 from softswitch.virtual.switch import Pipelines, VirtualDrop, VirtualSwitch
@@ -91,7 +96,10 @@ class Link:
 
 
 class VirtualFabric:
-    """Nodes and links on one event loop. Node names are unique. Raises ValueError for a fabric that cannot be built."""
+    """Nodes and links on one event loop.
+
+    Node names are unique. Raises ValueError for a fabric that cannot be built.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
@@ -112,12 +120,15 @@ class VirtualFabric:
         return node
 
     def connect(self, one: Endpoint, other: Endpoint, rate_bps: int, delay_ns: int) -> Link:
-        """Add a full-duplex link of `rate_bps` each way; the last bit of a packet takes `delay_ns` to the other end."""
+        """Add a full-duplex link of `rate_bps` each way; the last bit of a packet takes `delay_ns`
+        to the other end.
+        """
         ends = self._free_port(one), self._free_port(other)
         if ends[0] == ends[1]:
             raise ValueError(f"{ends[0][0].name}: port {ends[0][1]} cannot be connected to itself")
         link = Link(
-            self._new_wire(ends[0], ends[1], rate_bps, delay_ns), self._new_wire(ends[1], ends[0], rate_bps, delay_ns)
+            self._new_wire(ends[0], ends[1], rate_bps, delay_ns),
+            self._new_wire(ends[1], ends[0], rate_bps, delay_ns),
         )
         for (node, port), wire in zip(ends, (link.forward, link.backward), strict=True):
             node.attach(port, wire)
@@ -146,7 +157,9 @@ class VirtualFabric:
                 )
                 for node in self.switches.values()
             ),
-            wires=tuple(WireAccount(wire.name, wire.sent_packets, wire.delivered_packets) for wire in wires),
+            wires=tuple(
+                WireAccount(wire.name, wire.sent_packets, wire.delivered_packets) for wire in wires
+            ),
             host_sent=sum(host.packets_sent for host in self.hosts.values()),
             host_received=sum(host.packets_received for host in self.hosts.values()),
             injected=sum(node.packets_injected for node in self.switches.values()),
@@ -177,7 +190,9 @@ class VirtualFabric:
         if isinstance(node, str):
             known = self.switches.get(node) or self.hosts.get(node)
             if known is None:
-                raise ValueError(f"{node}: there is no node of that name; add it before connecting it")
+                raise ValueError(
+                    f"{node}: there is no node of that name; add it before connecting it"
+                )
             node = known
         node.check_free(port)
         return node, port

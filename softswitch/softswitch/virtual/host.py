@@ -15,8 +15,9 @@ Urgency = Callable[[int], tuple[float, ...]]
 class VirtualHost:
     """A host whose interface has unbounded queues at the rate of the host's link.
 
-    Packets with the same urgency function wait in one FIFO. The interface serves the most urgent of these FIFOs.
-    Packets without urgency wait in another FIFO, which takes turns with the most urgent packets.
+    Packets with the same urgency function wait in one FIFO. The interface serves the most urgent of
+    these FIFOs. Packets without urgency wait in another FIFO, which takes turns with the most
+    urgent packets.
     """
 
     __slots__ = (
@@ -99,7 +100,11 @@ class VirtualHost:
             return unranked.popleft()
         self._ranked_next = False
         now_ns = self._loop.now_ns
-        first = next(iter(ranked)) if len(ranked) == 1 else max(ranked, key=lambda urgency: urgency(now_ns))
+        first = (
+            next(iter(ranked))
+            if len(ranked) == 1
+            else max(ranked, key=lambda urgency: urgency(now_ns))
+        )
         packets = ranked[first]
         data = packets.popleft()
         if not packets:

@@ -1,4 +1,6 @@
-"""A switch in virtual time: pipelines that take no time between ports that take their lines' time."""
+"""A switch in virtual time: pipelines that take no time between ports that take their lines'
+time.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class DepartedPacket(Protocol):
 
 
 class Pipelines(Protocol):
-    """The two halves of a switch, before and behind its traffic manager; `softswitch.Switch` is one."""
+    """The two halves of a switch, before and behind its traffic manager; `softswitch.Switch` is
+    one.
+    """
 
     def ingress(self, port: int, data: bytes, now_ns: int, /) -> Sequence[QueuedPacket]: ...
 
@@ -73,9 +77,11 @@ class _Outlet:
 
 
 class VirtualSwitch:
-    """A switch that runs ingress when a packet has arrived and egress when its turn has come, both in no time.
+    """A switch that runs ingress when a packet has arrived and egress when its turn has come, both
+    in no time.
 
-    Packets in plus `replicated` always equals packets out plus dropped plus queued (`VirtualFabric.check`).
+    Packets in plus `replicated` always equals packets out plus dropped plus queued
+    (`VirtualFabric.check`).
     """
 
     __slots__ = (
@@ -98,14 +104,19 @@ class VirtualSwitch:
         self._unlinked = 0  # packets about to pass egress at ports without a link
         self.name = name
         self.switch = switch
-        """The pipeline. It may be replaced at any time; waiting packets still leave by the one that queued them."""
+        """The pipeline.
+
+        It may be replaced at any time; waiting packets still leave by the one that queued them.
+        """
         self.ports: dict[int, PortScheduler] = {}
         """The queues of each connected port, which may be configured at any time."""
         self.packets_in = self.packets_out = 0
         self.packets_injected = 0
         """The `packets_in` that no wire delivered."""
         self.replicated = 0
-        """Packets that the switch made itself: each copy beyond the first of a multicast or a clone."""
+        """Packets that the switch made itself: each copy beyond the first of a multicast or a
+        clone.
+        """
         self.dropped: Counter[VirtualDrop] = Counter()
 
     @property
@@ -115,7 +126,9 @@ class VirtualSwitch:
 
     @property
     def packets_queued(self) -> int:
-        """Return the number of packets waiting in the queues of all ports, or on their way to a port without a link."""
+        """Return the number of packets waiting in the queues of all ports, or on their way to a
+        port without a link.
+        """
         return self._unlinked + sum(scheduler.queued_packets for scheduler in self.ports.values())
 
     def check_free(self, port: int) -> None:
@@ -124,7 +137,10 @@ class VirtualSwitch:
             raise ValueError(f"{self.name}: port {port} is already connected")
 
     def attach(self, port: int, wire: Wire) -> None:
-        """Connect a port to its outgoing wire, with queues of the wire's rate. Raise as `check_free` does."""
+        """Connect a port to its outgoing wire, with queues of the wire's rate.
+
+        Raise as `check_free` does.
+        """
         self.check_free(port)
         scheduler = PortScheduler(wire.line.rate_bps)
         outlet = _Outlet(port, scheduler, wire)
@@ -133,7 +149,9 @@ class VirtualSwitch:
         self._outlets[port] = outlet
 
     def inject(self, port: int, data: bytes) -> None:
-        """Process a packet as if it had come in at `port`, now: a controller's packet-out, for example."""
+        """Process a packet as if it had come in at `port`, now: a controller's packet-out, for
+        example.
+        """
         self.packets_injected += 1
         self.receive(port, data)
 
@@ -147,11 +165,14 @@ class VirtualSwitch:
             self.dropped[VirtualDrop.INGRESS] += 1
             return
         self.replicated += len(queued) - 1
-        # All copies are in their queues before any port chooses: the order of copies is not an order of service.
+        # All copies are in their queues before any port chooses: the order of copies is not an
+        # order of service.
         for outlet in self._admit(queued, switch, now_ns):
             self._serve(outlet, now_ns)
 
-    def _admit(self, packets: Iterable[QueuedPacket], switch: Pipelines, now_ns: int) -> list[_Outlet]:
+    def _admit(
+        self, packets: Iterable[QueuedPacket], switch: Pipelines, now_ns: int
+    ) -> list[_Outlet]:
         """Queue packets that `switch` made. Return the ports that got some."""
         outlets: list[_Outlet] = []
         for packet in packets:
@@ -160,7 +181,9 @@ class VirtualSwitch:
                 # Programs recirculate through ports that nothing is connected to.
                 self._unlinked += 1
                 self._loop.at(now_ns, self._depart_unlinked, switch, packet, now_ns)
-            elif outlet.scheduler.enqueue(packet.queue, (switch, packet), packet.length_bytes, now_ns):
+            elif outlet.scheduler.enqueue(
+                packet.queue, (switch, packet), packet.length_bytes, now_ns
+            ):
                 if outlet not in outlets:
                     outlets.append(outlet)
             else:
@@ -177,15 +200,21 @@ class VirtualSwitch:
             if leaving is None:
                 break
             if self._depart(outlet, leaving, now_ns):
-                break  # a program may requeue for ever; through the event loop, its caller can end that
+                # a program may requeue for ever; through the event loop, its caller can end that
+                break
         ready_ns = scheduler.next_eligible_ns(now_ns)
         if ready_ns is not None:
             self._wake_at(outlet, max(ready_ns, line.free_ns))
 
     def _depart(self, outlet: _Outlet, leaving: Dequeued, now_ns: int) -> bool:
-        """Run egress for one packet and send the result. Return whether something went back to a queue."""
+        """Run egress for one packet and send the result.
+
+        Return whether something went back to a queue.
+        """
         switch, packet = cast("tuple[Pipelines, QueuedPacket]", leaving.item)
-        departures = switch.egress(packet, leaving.enq_ns, now_ns, leaving.enq_qdepth_pkts, leaving.deq_qdepth_pkts)
+        departures = switch.egress(
+            packet, leaving.enq_ns, now_ns, leaving.enq_qdepth_pkts, leaving.deq_qdepth_pkts
+        )
         sent_bytes = self._send(outlet, departures, switch, now_ns)
         if sent_bytes != leaving.length_bytes:
             outlet.scheduler.correct_line(sent_bytes - leaving.length_bytes)
@@ -197,9 +226,16 @@ class VirtualSwitch:
         self._send(None, switch.egress(packet, now_ns, now_ns, 0, 0), switch, now_ns)
 
     def _send(
-        self, outlet: _Outlet | None, departures: Sequence[DepartedPacket], switch: Pipelines, now_ns: int
+        self,
+        outlet: _Outlet | None,
+        departures: Sequence[DepartedPacket],
+        switch: Pipelines,
+        now_ns: int,
     ) -> int:
-        """Send what egress made of a packet that left `outlet`. Return the number of bytes on `outlet`'s own line."""
+        """Send what egress made of a packet that left `outlet`.
+
+        Return the number of bytes on `outlet`'s own line.
+        """
         made = sent_bytes = 0
         for departure in departures:
             data = departure.packet

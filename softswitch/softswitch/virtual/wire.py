@@ -19,10 +19,11 @@ class Node(Protocol):
 
 
 class Wire:
-    """A sender of packets one after another at `rate_bps`; each arrives `delay_ns` after its last bit left.
+    """A sender of packets one after another at `rate_bps`; each arrives `delay_ns` after its last
+    bit left.
 
-    It stores and forwards: a packet of L bytes occupies the wire for 8e9 L / rate_bps ns; see `Pacer` for the rounding.
-    Raises ValueError for a rate below 1 or a negative delay.
+    It stores and forwards: a packet of L bytes occupies the wire for 8e9 L / rate_bps ns; see
+    `Pacer` for the rounding. Raises ValueError for a rate below 1 or a negative delay.
     """
 
     __slots__ = (
@@ -39,7 +40,12 @@ class Wire:
     )
 
     def __init__(
-        self, loop: Loop, source: tuple[Node, int], destination: tuple[Node, int], rate_bps: int, delay_ns: int
+        self,
+        loop: Loop,
+        source: tuple[Node, int],
+        destination: tuple[Node, int],
+        rate_bps: int,
+        delay_ns: int,
     ) -> None:
         if delay_ns < 0:
             raise ValueError(f"delay_ns: {delay_ns} is negative")
@@ -53,7 +59,10 @@ class Wire:
     @property
     def name(self) -> str:
         """Return the names of its two ends."""
-        return f"{self.source.name}:{self.source_port} -> {self.destination.name}:{self.destination_port}"
+        return (
+            f"{self.source.name}:{self.source_port} ->"
+            f" {self.destination.name}:{self.destination_port}"
+        )
 
     def transmit(self, data: bytes) -> None:
         """Send a packet now, or right after the one that is being sent."""

@@ -1,4 +1,6 @@
-"""One service for all tests of the commands, with its switches: real processes, and tokens as on a real one."""
+"""One service for all tests of the commands, with its switches: real processes, and tokens as on a
+real one.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,21 @@ class Operated:
     """File of a token by its role."""
 
     def run(
-        self, *arguments: str | Path, role: str | None = "operator", stdin: str | None = None, **environment: str
+        self,
+        *arguments: str | Path,
+        role: str | None = "operator",
+        stdin: str | None = None,
+        **environment: str,
     ) -> Result:
-        where = {"ECHELON_URL": self.url, "ECHELON_TOKEN_FILE": str(self.tokens[role]) if role else None}
+        where = {
+            "ECHELON_URL": self.url,
+            "ECHELON_TOKEN_FILE": str(self.tokens[role]) if role else None,
+        }
         return CliRunner().invoke(
-            app, [str(argument) for argument in arguments], input=stdin, env={**where, **environment}
+            app,
+            [str(argument) for argument in arguments],
+            input=stdin,
+            env={**where, **environment},
         )
 
     def good(self, *arguments: str | Path, stdin: str | None = None, **environment: str) -> str:
@@ -57,10 +69,14 @@ class Operated:
 
     def pictured(self, *arguments: str | Path, width: int) -> list[str]:
         """Return the output on a terminal of so many columns, without colours."""
-        return self.good(*arguments, COLUMNS=str(width), FORCE_COLOR="1", NO_COLOR="1", TERM="dumb").splitlines()
+        return self.good(
+            *arguments, COLUMNS=str(width), FORCE_COLOR="1", NO_COLOR="1", TERM="dumb"
+        ).splitlines()
 
     def client(self) -> Client:
-        return Client(self.url, token=self.tokens["operator"].read_text().strip(), timeout_s=PATIENCE_S)
+        return Client(
+            self.url, token=self.tokens["operator"].read_text().strip(), timeout_s=PATIENCE_S
+        )
 
     def file(self, text: str = JOB, **replacements: str) -> Path:
         """Return a job file."""
@@ -80,7 +96,9 @@ def operating() -> Iterator[Operated]:
         for role, file in tokens.items():
             file.write_text(made[role].token)
             file.chmod(0o600)
-        (directory / "tokens.yaml").write_text("tokens:\n" + "".join(token.entry for token in made.values()))
+        (directory / "tokens.yaml").write_text(
+            "tokens:\n" + "".join(token.entry for token in made.values())
+        )
         lab = Lab(directory, TWO_BY_TWO, audit="1 h")
         try:
             lab.start()

@@ -1,7 +1,9 @@
-"""Run in a process of its own: `python every_command.py closed|open` reads lists of arguments as JSON from standard
-input, runs `echelon` with each, and prints status, standard output and standard error of each as JSON.
+"""Run in a process of its own: `python every_command.py closed|open` reads lists of arguments as
+JSON from standard input, runs `echelon` with each, and prints status, standard output and standard
+error of each as JSON.
 
-Each command is forked off, so that the command line is imported only once. With `closed`, nobody reads its output.
+Each command is forked off, so that the command line is imported only once. With `closed`, nobody
+reads its output.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _echelon = typer.main.get_command(app)
 
 
 def run(arguments: list[str], *, closed: bool) -> tuple[int, str, str]:
-    """Return exit status, standard output and standard error of the command line with `arguments`."""
+    """Return exit status, standard output and standard error of the command line with
+    `arguments`.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = os.fork()
         if not process:

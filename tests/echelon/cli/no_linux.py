@@ -1,6 +1,7 @@
 """Runs a command, or imports modules, in an interpreter without what only Linux has.
 
-It stands for macOS, which has fcntl, termios and resource, but no packet sockets, epoll, eventfd, namespaces, netlink.
+It stands for macOS, which has fcntl, termios and resource, but no packet sockets, epoll, eventfd,
+namespaces, netlink.
 """
 
 from __future__ import annotations

@@ -57,19 +57,36 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
     ]
     results = json.loads((out / "results.json").read_text())
     assert (results["scenario"], results["target"]) == ("fig2", "fluid")
-    assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results["results"].items()} == {
+    assert {
+        policy: of["jobs"]["pipeline"]["compute_finish_s"]
+        for policy, of in results["results"].items()
+    } == {
         "fair": 8.5,
         "varys": 10.0,
         "echelon": 8.0,
     }
-    for shown in ("8.5 ", "10 ", "+17.6 %", "-5.9 %", "results.json", "report.md", "summary.png", "timeline.png"):
+    for shown in (
+        "8.5 ",
+        "10 ",
+        "+17.6 %",
+        "-5.9 %",
+        "results.json",
+        "report.md",
+        "summary.png",
+        "timeline.png",
+    ):
         assert shown in result.stdout
     assert result.stderr == ""
 
 
 def test_two_runs_give_identical_results(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        assert invoke("run", SCENARIOS / "dp_pair.yaml", "--target", "fluid", "--out", tmp_path / name).exit_code == 0
+        assert (
+            invoke(
+                "run", SCENARIOS / "dp_pair.yaml", "--target", "fluid", "--out", tmp_path / name
+            ).exit_code
+            == 0
+        )
     for file in ("results.json", "network.json", "report.md", "summary.png", "timeline.png"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
@@ -77,7 +94,10 @@ def test_two_runs_give_identical_results(tmp_path: Path) -> None:
 def test_policies_of_ones_own_choice(tmp_path: Path) -> None:
     choice = ["--policy", "fifo", "--policy", "echelon(order=setf)", "--policy", "fifo"]
     assert invoke("run", FIG2, "--target", "fluid", "--out", tmp_path, *choice).exit_code == 0
-    assert list(json.loads((tmp_path / "results.json").read_text())["results"]) == ["fifo", "echelon(order=setf)"]
+    assert list(json.loads((tmp_path / "results.json").read_text())["results"]) == [
+        "fifo",
+        "echelon(order=setf)",
+    ]
     report = (tmp_path / "report.md").read_text()
     assert report.index("| fifo |") < report.index("| echelon(order=setf) |")
 
@@ -89,8 +109,12 @@ def test_every_scenario_that_comes_with_echelon_is_good(name: str) -> None:
 
 def test_check_tells_kinds_apart_and_goes_on_after_a_bad_file(tmp_path: Path) -> None:
     job, bad = tmp_path / "job.yaml", tmp_path / "bad.yaml"
-    job.write_text("{job: j, parallelism: data, workers: [a, b], data: {compute: 1 s, gradient: 1 MB}}")
-    bad.write_text("{job: j, parallelism: data, workers: [a, b], data: {compute: 1 parsec, gradient: 1 MB}}")
+    job.write_text(
+        "{job: j, parallelism: data, workers: [a, b], data: {compute: 1 s, gradient: 1 MB}}"
+    )
+    bad.write_text(
+        "{job: j, parallelism: data, workers: [a, b], data: {compute: 1 parsec, gradient: 1 MB}}"
+    )
     result = invoke("check", bad, ROOT / "topologies/dumbbell_2.yaml", job)
     assert "parsec" in only_line(result)
     assert only_line(result).startswith(f"{bad}: data.compute: ")
@@ -111,17 +135,30 @@ def test_check_does_not_guess(tmp_path: Path) -> None:
     [
         ("{scenario: x, jobs: [JOB], policies: [fair]}", "fabric: is missing"),
         ("scenario: [", "line 2, column 1"),
-        ("{scenario: x, fabric: nowhere.yaml, jobs: [], policies: [fair]}", "fabric: there is no file 'nowhere.yaml'"),
+        (
+            "{scenario: x, fabric: nowhere.yaml, jobs: [], policies: [fair]}",
+            "fabric: there is no file 'nowhere.yaml'",
+        ),
         ("{scenario: x, fabric: FABRIC, jobs: [], policies: [fair]}", "jobs: "),
-        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fare]}", "policies[0]: unknown policy 'fare'"),
+        (
+            "{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fare]}",
+            "policies[0]: unknown policy 'fare'",
+        ),
         ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], seed: -1}", "seed: "),
-        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], sede: 1}", "sede: unknown key"),
+        (
+            "{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], sede: 1}",
+            "sede: unknown key",
+        ),
     ],
 )
-def test_a_bad_scenario_is_one_line_with_file_path_and_reason(text: str, said: str, tmp_path: Path) -> None:
+def test_a_bad_scenario_is_one_line_with_file_path_and_reason(
+    text: str, said: str, tmp_path: Path
+) -> None:
     file = tmp_path / "bad.yaml"
     job = "{job: j, parallelism: data, workers: [a1, b1], data: {compute: 1 s, gradient: 1 MB}}"
-    file.write_text(text.replace("FABRIC", str(ROOT / "topologies/dumbbell_2.yaml")).replace("JOB", job))
+    file.write_text(
+        text.replace("FABRIC", str(ROOT / "topologies/dumbbell_2.yaml")).replace("JOB", job)
+    )
     for command in (["run", file, "--target", "fluid", "--out", tmp_path / "out"], ["check", file]):
         line = only_line(invoke(*command))
         assert line.startswith(f"{file}: ")
@@ -133,10 +170,19 @@ def test_a_bad_scenario_is_one_line_with_file_path_and_reason(text: str, said: s
     ("arguments", "said"),
     [
         (["--target", "flud"], "--target: unknown target 'flud' (did you mean 'fluid'?)"),
-        (["--ranking-at", "host"], "--ranking-at: 'host' is no place where packets are ranked (did you mean 'hosts'?)"),
+        (
+            ["--ranking-at", "host"],
+            "--ranking-at: 'host' is no place where packets are ranked (did you mean 'hosts'?)",
+        ),
         (["--ranking-at", "hosts"], "--ranking-at: with --target fluid, switches rank packets"),
-        (["--target", "softswitch", "--ranking-at", "hosts"], "--ranking-at: with --target softswitch, switches rank"),
-        (["--target", "dscp", "--ranking-at", "switches"], "--ranking-at: with --target dscp, hosts rank packets"),
+        (
+            ["--target", "softswitch", "--ranking-at", "hosts"],
+            "--ranking-at: with --target softswitch, switches rank",
+        ),
+        (
+            ["--target", "dscp", "--ranking-at", "switches"],
+            "--ranking-at: with --target dscp, hosts rank packets",
+        ),
         (["--policy", "fare"], "--policy: "),
         (["--policy", "echelon(order=best)"], "--policy: "),
         (["--policy", "echelon(speed=1)"], "--policy: "),
@@ -144,12 +190,16 @@ def test_a_bad_scenario_is_one_line_with_file_path_and_reason(text: str, said: s
     ],
 )
 def test_a_bad_option_is_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
-    line = only_line(invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "out", *arguments))
+    line = only_line(
+        invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "out", *arguments)
+    )
     assert line.startswith(said)
     assert not (tmp_path / "out").exists()
 
 
-def test_where_hosts_rank_the_target_is_a_switch_of_fixed_function_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_where_hosts_rank_the_target_is_a_switch_of_fixed_function_and_says_what_it_lacks(
+    tmp_path: Path,
+) -> None:
     result = invoke("run", FIG2, "--ranking-at", "hosts", "--policy", "fifo", "--out", tmp_path)
     assert result.exit_code == 0
     assert "target dscp: hosts rank: levels are absolute" in result.stderr
@@ -161,13 +211,18 @@ def test_ideal_rates_are_a_second_run_of_each_policy(tmp_path: Path) -> None:
     assert invoke("run", FIG2, "--target", "fluid", *options).exit_code == 0
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     assert set(results) == {"fair", "fair, ideal", "echelon", "echelon, ideal"}
-    finish = [results[f"{name}, ideal"]["jobs"]["pipeline"]["compute_finish_s"] for name in ("fair", "echelon")]
+    finish = [
+        results[f"{name}, ideal"]["jobs"]["pipeline"]["compute_finish_s"]
+        for name in ("fair", "echelon")
+    ]
     assert finish == [8.5, 8.0]
     assert "echelon, ideal" in (tmp_path / "report.md").read_text()
 
 
 def test_ideal_rates_need_the_target_without_queues(tmp_path: Path) -> None:
-    line = only_line(invoke("run", FIG2, "--target", "softswitch", "--ideal", "--out", tmp_path / "out"))
+    line = only_line(
+        invoke("run", FIG2, "--target", "softswitch", "--ideal", "--out", tmp_path / "out")
+    )
     assert line.startswith("--ideal: ")
     assert "--target fluid" in line
 
@@ -186,14 +241,22 @@ def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (PlanError("there is no way\nfrom h1 to h2"), 2, "policy echelon: there is no way from h1 to h2"),
+        (
+            PlanError("there is no way\nfrom h1 to h2"),
+            2,
+            "policy echelon: there is no way from h1 to h2",
+        ),
         (LoweringError("the switch has too few tables"), 2, "the switch has too few tables"),
         (RunError("flow f gets nowhere"), 1, "flow f gets nowhere"),
         (KeyboardInterrupt(), 130, "run the same command again to continue"),
     ],
 )
 def test_what_stops_a_run_is_one_line(
-    error: BaseException, status: int, said: str, target: Callable[[Callable[..., Any]], None], tmp_path: Path
+    error: BaseException,
+    status: int,
+    said: str,
+    target: Callable[[Callable[..., Any]], None],
+    tmp_path: Path,
 ) -> None:
     def fail(*_: object, **_options: object) -> None:
         raise error
@@ -206,7 +269,9 @@ def test_what_stops_a_run_is_one_line(
     assert not (tmp_path / "results.json").exists()
 
 
-def test_our_own_mistakes_keep_their_traceback(target: Callable[[Callable[..., Any]], None], tmp_path: Path) -> None:
+def test_our_own_mistakes_keep_their_traceback(
+    target: Callable[[Callable[..., Any]], None], tmp_path: Path
+) -> None:
     def fail(*_: object, **_options: object) -> None:
         raise ZeroDivisionError
 
@@ -235,9 +300,17 @@ def test_every_target_has_a_runner_on_the_fabrics_that_carry_it(fabric: str, tar
     [
         ("virtul", "softswitch", "--on: unknown fabric 'virtul' (did you mean 'virtual'?"),
         ("virtual", "trident", "--target: unknown target 'trident'"),
-        ("virtual", "bmv2", "bmv2 does not run on the virtual fabric (add --on namespaces or mininet)"),
+        (
+            "virtual",
+            "bmv2",
+            "bmv2 does not run on the virtual fabric (add --on namespaces or mininet)",
+        ),
         ("mininet", "fluid", "fluid does not run on the mininet fabric (add --on virtual)"),
     ],
 )
-def test_a_fabric_and_a_target_that_do_not_go_together(fabric: str, target: str, said: str, tmp_path: Path) -> None:
-    assert said in only_line(invoke("run", FIG2, "--on", fabric, "--target", target, "--out", tmp_path))
+def test_a_fabric_and_a_target_that_do_not_go_together(
+    fabric: str, target: str, said: str, tmp_path: Path
+) -> None:
+    assert said in only_line(
+        invoke("run", FIG2, "--on", fabric, "--target", target, "--out", tmp_path)
+    )

@@ -34,7 +34,10 @@ FISH = "echelon completion fish | source; complete --do-complete='{line}'"
 
 
 def run(shell: str, script: str, service: Operated | None, url: str | None = None) -> list[str]:
-    """Return what a shell without configuration prints. Without a service there is nobody to ask for names."""
+    """Return what a shell without configuration prints.
+
+    Without a service there is nobody to ask for names.
+    """
     options = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     if service is not None:
@@ -43,7 +46,12 @@ def run(shell: str, script: str, service: Operated | None, url: str | None = Non
             "ECHELON_TOKEN_FILE": str(service.tokens["read-only"]),
         }
     done = subprocess.run(
-        [shell, *options, "-c", script], capture_output=True, text=True, env=environment, timeout=120, check=False
+        [shell, *options, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
     )
     assert done.stderr == "", done.stderr
     return done.stdout.splitlines()
@@ -93,5 +101,7 @@ def test_zsh(service: Operated) -> None:
 def test_fish(service: Operated) -> None:
     service.good("job", "submit", service.file())
     assert run("fish", FISH.format(line="echelon job show b"), service) == ["bert"]
-    offered = {line.partition("\t")[0] for line in run("fish", FISH.format(line="echelon job "), service)}
+    offered = {
+        line.partition("\t")[0] for line in run("fish", FISH.format(line="echelon job "), service)
+    }
     assert {"submit", "list", "show", "remove"} <= offered

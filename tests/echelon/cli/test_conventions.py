@@ -1,4 +1,5 @@
-"""Every command follows the conventions of clig.dev, and docs/command-line.md says so: its tables are made here.
+"""Every command follows the conventions of clig.dev, and docs/command-line.md says so: its tables
+are made here.
 
 `python -m tests.echelon.cli.test_conventions` prints the table of commands.
 """
@@ -87,14 +88,26 @@ class Ended:
         return self.status in (1, 2) and self.out == "" and self.err.count("\n") == 1
 
 
-def run_all(arguments: Sequence[Sequence[str]], *, closed: bool = False, **environment: str) -> list[Ended]:
-    """Run `echelon` with each list of arguments, in an empty directory, off a terminal, without a service."""
+def run_all(
+    arguments: Sequence[Sequence[str]], *, closed: bool = False, **environment: str
+) -> list[Ended]:
+    """Run `echelon` with each list of arguments, in an empty directory, off a terminal, without a
+    service.
+    """
     with tempfile.TemporaryDirectory() as directory:
         done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("every_command.py")), "closed" if closed else "open"],
+            [
+                sys.executable,
+                str(Path(__file__).with_name("every_command.py")),
+                "closed" if closed else "open",
+            ],
             cwd=directory,
             env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("ECHELON_")},
+                **{
+                    name: value
+                    for name, value in os.environ.items()
+                    if not name.startswith("ECHELON_")
+                },
                 "PYTHONPATH": str(ROOT / "controller"),
                 "ECHELON_URL": f"unix:{directory}/nobody",
                 EVERY: "inf",
@@ -120,7 +133,12 @@ def options(name: str) -> dict[str, Any]:
 
 def misspelt(name: str) -> str:
     """Return an option that does not exist, and is like one that does."""
-    return max((option for option in (*options(name), "--help") if option.startswith("--")), key=len)[:-1] + "z"
+    return (
+        max((option for option in (*options(name), "--help") if option.startswith("--")), key=len)[
+            :-1
+        ]
+        + "z"
+    )
 
 
 @cache
@@ -141,7 +159,9 @@ def table() -> tuple[tuple[str, ...], ...]:
     rows = []
     for at, name in enumerate(names):
         same = plain[at].out == ESCAPE.sub("", short[at].out)
-        helped = plain[at].status == 0 and plain[at].err == "" and same and "Example:" in plain[at].out
+        helped = (
+            plain[at].status == 0 and plain[at].err == "" and same and "Example:" in plain[at].out
+        )
         mistaken = wrong[at].status == 2 and wrong[at].is_one_line_about_a_mistake
         near = "Did you mean '--" in wrong[at].err
         quiet = (piped[at].status, piped[at].err) == (0, "")
@@ -186,14 +206,19 @@ def _out(name: str) -> str:
 def _asks(name: str) -> str:
     """Return the option that answers the questions of a command, if it has any."""
     callback = inspect.unwrap(leaves()[name].callback)
-    asks = re.search(r"\b(confirm|prompt|input|getpass)\(", inspect.getsource(inspect.getmodule(callback)))  # type: ignore[arg-type]
+    asks = re.search(
+        r"\b(confirm|prompt|input|getpass)\(", inspect.getsource(inspect.getmodule(callback))
+    )  # type: ignore[arg-type]
     if asks is None:
         return "never"
     return "`--yes`" if "--yes" in options(name) else NO
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows]) + "\n"
+    return (
+        "\n".join("| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows])
+        + "\n"
+    )
 
 
 # In one process, since all of them need the table, which takes half a minute.
@@ -208,7 +233,9 @@ def test_a_command_follows_the_conventions(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.xdist_group("conventions")
 def test_the_page_has_the_table() -> None:
-    assert markdown(COLUMNS, table()) in PAGE.read_text(encoding="utf-8"), "make it anew (see the top of this file)"
+    assert markdown(COLUMNS, table()) in PAGE.read_text(encoding="utf-8"), (
+        "make it anew (see the top of this file)"
+    )
 
 
 def test_what_prints_no_result_is_known() -> None:
@@ -226,9 +253,13 @@ OFFLINE = {
     "show": f"show {JOB}",
     "examples": "examples fig2",
     "init": "init mine",
-    "import": f"import pipedream {ROOT}/plugins/importers/tests/workloads/vgg16.graph.txt --hosts 2 "
-    "--bandwidth 1Gbit/s -o job.yaml",
-    "traffic generate": "traffic generate long --load 20Mbit/s --duration 1s --src a --dst b -o flows.csv",
+    "import": (
+        f"import pipedream {ROOT}/plugins/importers/tests/workloads/vgg16.graph.txt --hosts 2 "
+        "--bandwidth 1Gbit/s -o job.yaml"
+    ),
+    "traffic generate": (
+        "traffic generate long --load 20Mbit/s --duration 1s --src a --dst b -o flows.csv"
+    ),
     "traffic show": "traffic show flows.csv",
     "traffic sizes": "traffic sizes web_search",
     "token": "token alice --role operator",
@@ -237,17 +268,23 @@ OFFLINE = {
 
 
 def documented() -> dict[str, set[str]]:
-    """Return the fields of each document, by command, as the page has them: those before any bracket."""
+    """Return the fields of each document, by command, as the page has them: those before any
+    bracket.
+    """
     part = PAGE.read_text(encoding="utf-8").partition("## Documents")[2]
     rows = re.findall(r"^\| (`[^|]*) \| (.*?) \|$", part, re.MULTILINE)
     fields: dict[str, set[str]] = {}
     for of, text in rows:
         for name in re.findall(r"`(.*?)`", of):
-            fields.setdefault(name, set()).update(re.findall(r"`([a-z_0-9]+)`", re.sub(r"\(.*?\)", "", text)))
+            fields.setdefault(name, set()).update(
+                re.findall(r"`([a-z_0-9]+)`", re.sub(r"\(.*?\)", "", text))
+            )
     return fields
 
 
-def test_documents_have_the_fields_that_the_page_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_have_the_fields_that_the_page_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     fields = documented()
     for name, command in OFFLINE.items():

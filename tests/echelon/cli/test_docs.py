@@ -75,7 +75,9 @@ def test_the_jobs_in_it_are_good() -> None:
 
 def test_the_quick_start_is_good(tmp_path: Path) -> None:
     texts = [
-        text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if text.startswith(("service:", "fabric:"))
+        text
+        for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+        if text.startswith(("service:", "fabric:"))
     ]
     (tmp_path / "echelon.yaml").write_text(texts[0])
     (tmp_path / "fabric.yaml").write_text(texts[1])

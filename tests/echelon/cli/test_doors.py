@@ -1,4 +1,6 @@
-"""Commands of other packages: found by entry point, shown without being imported, imported when they are called."""
+"""Commands of other packages: found by entry point, shown without being imported, imported when
+they are called.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,17 @@ ABSENT = "absent_package.commands:run"
 def packaged(directory: Path, entries: str, module: str = "") -> dict[str, str]:
     """Return the environment with a package of such entry points."""
     (directory / "stub-1.dist-info").mkdir()
-    (directory / "stub-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: stub\nVersion: 1\n")
+    (directory / "stub-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: stub\nVersion: 1\n"
+    )
     (directory / "stub-1.dist-info" / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}\n")
     (directory / "stub.py").write_text(module)
-    return {"PYTHONPATH": f"{ROOT / 'controller'}:{directory}", "COLUMNS": "100", "TERM": "dumb", "PATH": ""}
+    return {
+        "PYTHONPATH": f"{ROOT / 'controller'}:{directory}",
+        "COLUMNS": "100",
+        "TERM": "dumb",
+        "PATH": "",
+    }
 
 
 def echelon(environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
@@ -68,7 +77,9 @@ def say() -> None:
     assert echelon(environment, "job", "greet") == (0, "hello\n", "")
     assert "greet" in echelon(environment, "job", "--help")[1]
     assert "greet" not in echelon(environment, "--help")[1]
-    assert "latest iteration" in echelon(environment, "job", "--help")[1], "the core's own command stays"
+    assert "latest iteration" in echelon(environment, "job", "--help")[1], (
+        "the core's own command stays"
+    )
 
 
 def test_a_broken_package_leaves_the_other_commands_whole(tmp_path: Path) -> None:
@@ -91,9 +102,17 @@ def test_a_broken_package_leaves_the_other_commands_whole(tmp_path: Path) -> Non
 def test_what_is_not_installed_says_where_it_comes_from(
     words: list[str], name: str, extra: str, tmp_path: Path
 ) -> None:
-    hidden = "import importlib.metadata as m; m.entry_points = lambda **_: []; from echelon.cli import main; main()"
+    hidden = (
+        "import importlib.metadata as m; m.entry_points = lambda **_: []; from echelon.cli import"
+        " main; main()"
+    )
     command = [sys.executable, "-c", hidden, *words]
-    done = subprocess.run(command, env=packaged(tmp_path, ""), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=packaged(tmp_path, ""), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
-    assert f"'{name}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')" in done.stderr
+    assert (
+        f"'{name}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
+        in done.stderr
+    )
     assert done.stderr.count("\n") == 1

@@ -26,9 +26,13 @@ def bad(*arguments: str | Path) -> str:
 
 
 def test_every_scenario_and_fabric_of_the_repository_is_listed_with_a_sentence() -> None:
-    listed = dict(line.split(maxsplit=1) for line in good("examples", "topologies").splitlines()[1:])
+    listed = dict(
+        line.split(maxsplit=1) for line in good("examples", "topologies").splitlines()[1:]
+    )
     assert {Path(path) for path in listed} == {
-        path.relative_to(ROOT) for kind in ("*.yaml", "*.py") for path in (ROOT / "topologies").rglob(kind)
+        path.relative_to(ROOT)
+        for kind in ("*.yaml", "*.py")
+        for path in (ROOT / "topologies").rglob(kind)
     }
     assert all(len(sentence) > 20 for sentence in listed.values())
 
@@ -48,7 +52,9 @@ def test_what_init_writes_runs(tmp_path: Path) -> None:
     files = sorted((tmp_path / "mine").iterdir())
     assert all(str(file) in said for file in files)
     assert good("check", *files).count("is good") == len(files)
-    good("run", tmp_path / "mine" / "scenario.yaml", "--target", "fluid", "-o", tmp_path / "results")
+    good(
+        "run", tmp_path / "mine" / "scenario.yaml", "--target", "fluid", "-o", tmp_path / "results"
+    )
     assert (tmp_path / "results" / "report.md").is_file()
 
 
@@ -62,4 +68,6 @@ def test_nothing_is_overwritten(command: tuple[str, ...], tmp_path: Path) -> Non
 
 
 def test_a_name_that_no_file_has() -> None:
-    assert bad("examples", "nosuch").startswith("echelon examples: no file has 'nosuch' in its path")
+    assert bad("examples", "nosuch").startswith(
+        "echelon examples: no file has 'nosuch' in its path"
+    )

@@ -39,7 +39,11 @@ def echelon(directory: Path, *commands: str) -> subprocess.CompletedProcess[str]
     """Run commands in one process, up to the first that fails."""
     words = [command.replace("ROOT", str(ROOT)) for command in commands]
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT, *words], cwd=directory, capture_output=True, text=True, check=False
+        [sys.executable, "-c", WITHOUT, *words],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -48,7 +52,8 @@ def test_what_needs_no_extra(tmp_path: Path) -> None:
         tmp_path,
         "run ROOT/topologies/scenarios/fig2.yaml --policy echelon -o packets",
         "run ROOT/topologies/scenarios/fig2.yaml --target fluid --json -o fluid",
-        "check ROOT/topologies/scenarios/fig2.yaml ROOT/deploy/echelon.yaml ROOT/deploy/tokens.yaml",
+        "check ROOT/topologies/scenarios/fig2.yaml ROOT/deploy/echelon.yaml"
+        " ROOT/deploy/tokens.yaml",
         "place ROOT/topologies/scenarios/fig2.yaml --candidates 0",
         "show ROOT/examples/start/vision.yaml",
         "token alice --role operator",
@@ -76,5 +81,7 @@ def test_what_needs_one_says_which(command: str, extra: str, tmp_path: Path) -> 
 
 
 def test_every_extra_exists() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert set(EXTRAS.values()) <= set(declared)

@@ -54,7 +54,8 @@ def test_ages_are_whole_and_round_down(seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bps", "text"), [(10**10, "10 Gbit/s"), (25 * 10**8, "2.5 Gbit/s"), (10**6, "1 Mbit/s"), (999, "999 bit/s")]
+    ("bps", "text"),
+    [(10**10, "10 Gbit/s"), (25 * 10**8, "2.5 Gbit/s"), (10**6, "1 Mbit/s"), (999, "999 bit/s")],
 )
 def test_rates(bps: int, text: str) -> None:
     assert figures.rate(bps) == text

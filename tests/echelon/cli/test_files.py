@@ -1,4 +1,6 @@
-"""Commands about files: `check` for every kind, `serve --check`, `serve` with a bad one, `token`."""
+"""Commands about files: `check` for every kind, `serve --check`, `serve` with a bad one,
+`token`.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +72,15 @@ def test_check_knows_configurations_and_tokens(config: Path) -> None:
         ("service: lab", "service: lab\npolicy: fare", "policy: unknown policy 'fare'"),
     ],
 )
-def test_a_bad_configuration_is_one_line_for_every_command(old: str, new: str, said: str, config: Path) -> None:
+def test_a_bad_configuration_is_one_line_for_every_command(
+    old: str, new: str, said: str, config: Path
+) -> None:
     config.write_text(SERVICE.replace(old, new))
-    commands = [["check", config], ["serve", "--config", config], ["serve", "--check", "--config", config]]
+    commands = [
+        ["check", config],
+        ["serve", "--config", config],
+        ["serve", "--check", "--config", config],
+    ]
     for command in [*commands, ["shell", "s1", "--config", config]]:
         assert only_line(invoke(*command)).startswith(f"{config}: {said}")
 
@@ -88,13 +96,24 @@ def test_a_bad_tokens_file_does_not_show_the_token_in_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("api: {tls: {certificate: c.pem, key: k.pem}}", "api.tls.certificate: DIR/c.pem: No such file"),
+        (
+            "api: {tls: {certificate: c.pem, key: k.pem}}",
+            "api.tls.certificate: DIR/c.pem: No such file",
+        ),
         ("tls: {ca: ca.pem}", "switches.s1.tls.ca: DIR/ca.pem: No such file"),
-        ("api: {listen: '0.0.0.0:8080'}", "api.listen: the API would listen on 0.0.0.0 for everybody"),
+        (
+            "api: {listen: '0.0.0.0:8080'}",
+            "api.listen: the API would listen on 0.0.0.0 for everybody",
+        ),
     ],
 )
-def test_serve_checks_the_files_that_a_configuration_names(more: str, said: str, config: Path) -> None:
-    assert invoke("serve", "--check", "--config", config).stdout == f"{config}: service 'lab' is good\n"
+def test_serve_checks_the_files_that_a_configuration_names(
+    more: str, said: str, config: Path
+) -> None:
+    assert (
+        invoke("serve", "--check", "--config", config).stdout
+        == f"{config}: service 'lab' is good\n"
+    )
     config.write_text(f"{SERVICE}{more}\n")
     assert only_line(invoke("serve", "--check", "--config", config)).startswith(
         f"{config}: {said}".replace("DIR", str(config.parent))
@@ -103,13 +122,17 @@ def test_serve_checks_the_files_that_a_configuration_names(more: str, said: str,
 
 def test_serve_checks_the_tokens_file(config: Path) -> None:
     config.write_text(f"{SERVICE}api: {{tokens: t.yaml}}\n")
-    assert only_line(invoke("serve", "--check", "--config", config)).startswith(f"{config.with_name('t.yaml')}: ")
+    assert only_line(invoke("serve", "--check", "--config", config)).startswith(
+        f"{config.with_name('t.yaml')}: "
+    )
 
 
 def test_a_store_of_ones_own_choice(config: Path) -> None:
     good = invoke("serve", "--check", "--config", config, "--store", "etcd://127.0.0.1:2379/lab")
     assert good.exit_code == 0
-    line = only_line(invoke("serve", "--check", "--config", config, "--store", "etc://me:secret@h/lab"))
+    line = only_line(
+        invoke("serve", "--check", "--config", config, "--store", "etc://me:secret@h/lab")
+    )
     assert line == "--store: there is no kind of store 'etc' (did you mean 'etcd'?)"
 
 
@@ -122,7 +145,7 @@ def test_serve_with_a_bad_file_ends_at_once(config: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-# --- tokens ----------------------------------------------------------------------------------------------------------
+# -- tokens ----------------------------------------------------------------------------------------
 
 
 def test_a_token_and_its_entry_belong_together(tmp_path: Path) -> None:
@@ -147,12 +170,15 @@ def test_a_token_for_a_file_is_not_shown(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.yaml"
     tokens.write_text(f"tokens:\n{result.stdout}")
     assert Tokens(load_tokens(tokens).tokens).authenticate(token) is not None
-    assert only_line(invoke("token", "ci", "--role", "operator", "--out", file)).startswith(f"--out: {file}: ")
+    assert only_line(invoke("token", "ci", "--role", "operator", "--out", file)).startswith(
+        f"--out: {file}: "
+    )
     assert file.read_text().strip() == token
 
 
 @pytest.mark.parametrize(
-    ("name", "role", "said"), [("ci", "boss", "role: 'boss' is not allowed"), ("c i", "operator", "name: 'c i'")]
+    ("name", "role", "said"),
+    [("ci", "boss", "role: 'boss' is not allowed"), ("c i", "operator", "name: 'c i'")],
 )
 def test_bad_tokens_are_one_line(name: str, role: str, said: str) -> None:
     assert said in only_line(invoke("token", name, "--role", role))
@@ -161,7 +187,9 @@ def test_bad_tokens_are_one_line(name: str, role: str, said: str) -> None:
 @needs("an ordinary user")
 def test_where_a_token_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    assert "--out" in only_line(invoke("token", "ci", "--role", "operator", "--out", tmp_path / "t"))
+    assert "--out" in only_line(
+        invoke("token", "ci", "--role", "operator", "--out", tmp_path / "t")
+    )
 
 
 JOB = """\
@@ -202,7 +230,10 @@ def test_check_takes_every_kind_of_file(tmp_path: Path) -> None:
     """Those that commands read and write, each made by the command or shipped."""
     simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair"]).write(tmp_path)
     sweep = tmp_path / "sweep.yaml"
-    sweep.write_text(f"{{sweep: two, scenario: {ROOT}/topologies/scenarios/fig2.yaml, vary: {{iterations: [1, 2]}}}}")
+    sweep.write_text(
+        f"{{sweep: two, scenario: {ROOT}/topologies/scenarios/fig2.yaml, vary: {{iterations: [1,"
+        " 2]}}"
+    )
     swept = invoke("sweep", sweep, "-o", tmp_path / "swept", "--workers", "1")
     assert swept.exit_code == 0, swept.output
     schedule = tmp_path / "web.csv"
@@ -243,7 +274,9 @@ def test_check_takes_every_kind_of_file(tmp_path: Path) -> None:
         ("sizes.txt", "1000 0\n2000 0.5\n", "0.5"),
     ],
 )
-def test_check_says_what_is_wrong_with_other_files(name: str, text: str, said: str, tmp_path: Path) -> None:
+def test_check_says_what_is_wrong_with_other_files(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(text)
     line = only_line(invoke("check", tmp_path / name))
     assert line.startswith(f"{tmp_path / name}")
@@ -253,6 +286,8 @@ def test_check_says_what_is_wrong_with_other_files(name: str, text: str, said: s
 def test_check_looks_at_parameters_of_policies(tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
     fig2 = (ROOT / "topologies/scenarios/fig2.yaml").read_text()
-    scenario.write_text(fig2.replace("[fair, varys, echelon]", "['echelon(order=setf)', 'aalo(levelss=3)']"))
+    scenario.write_text(
+        fig2.replace("[fair, varys, echelon]", "['echelon(order=setf)', 'aalo(levelss=3)']")
+    )
     line = only_line(invoke("check", scenario))
     assert "policies[1].levelss: is not a parameter of policy 'aalo' (known: queues," in line

@@ -76,7 +76,9 @@ def job(
 
 
 def picture(view: View, width: int, height: int, now: float = NOW) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
+    )
     with patch("time.time", return_value=now):
         console.print(frame(view, width, height))
     assert isinstance(console.file, io.StringIO)
@@ -116,11 +118,15 @@ def test_a_picture_of_80_columns() -> None:
 
 
 def test_a_wide_one_has_more_of_it() -> None:
-    assert "s1      ready  1 min  softswitch  s1.example:9559       40        3      0" in picture(BUSY, 120, 40)
+    assert "s1      ready  1 min  softswitch  s1.example:9559       40        3      0" in picture(
+        BUSY, 120, 40
+    )
 
 
 def test_before_the_first_answer_and_after_the_last() -> None:
-    assert picture(View(NOW, problem="connection refused"), 80, 24) == ["no answer: connection refused"]
+    assert picture(View(NOW, problem="connection refused"), 80, 24) == [
+        "no answer: connection refused"
+    ]
     lines = picture(replace(BUSY, problem="refused"), 80, 24, now=NOW + 61)
     assert lines[6] == "no answer for 1 min: refused"
     assert lines[9] == "and 1 more problems (echelon status)"
@@ -154,8 +160,13 @@ def test_it_fits_and_says_what_it_leaves_out(
     view = View(
         NOW,
         status(problems=() if problem is None else (problem,) * 2),
-        switches=[switch(f"s{index}", "refused" if ill else "ready", problem) for index in range(switches)],
-        jobs=[job(f"j{index}", "unplanned" if ill else "installed", problem, 1.0) for index in range(jobs)],
+        switches=[
+            switch(f"s{index}", "refused" if ill else "ready", problem) for index in range(switches)
+        ],
+        jobs=[
+            job(f"j{index}", "unplanned" if ill else "installed", problem, 1.0)
+            for index in range(jobs)
+        ],
         counters={} if ports else None,
     )
     lines = picture(view, width, height)
@@ -172,7 +183,10 @@ def test_it_fits_and_says_what_it_leaves_out(
 @given(st.integers(1, 60), st.integers(0, 59))
 def test_what_is_not_installed_comes_first(count: int, place: int) -> None:
     place = min(place, count - 1)
-    jobs = [job(f"j{index:02}", "unplanned" if index == place else "installed") for index in range(count)]
+    jobs = [
+        job(f"j{index:02}", "unplanned" if index == place else "installed")
+        for index in range(count)
+    ]
     view = View(NOW, status(), switches=[switch("s1")], jobs=jobs)
     assert f"j{place:02}  unplanned" in "\n".join(picture(view, 80, 24))
 
@@ -202,16 +216,26 @@ def test_use_is_what_a_queue_sent_between_two_readings() -> None:
     assert (idle.port, idle.use) == (2, 0.0)
     view = View(NOW, status(), counters=now, ports=[busy, idle])
     line, _ = (line for line in picture(view, 120, 40) if line.startswith("s1 "))
-    assert line.split() == [*(["s1", "1", "h1", "1", "Mbit/s", "75.0%", "25.0%"]), *"------", "50.0%", "6"]
+    assert line.split() == [
+        *(["s1", "1", "h1", "1", "Mbit/s", "75.0%", "25.0%"]),
+        *"------",
+        "50.0%",
+        "6",
+    ]
 
 
 def test_a_switch_that_was_restarted_shows_nothing_once() -> None:
-    assert [one.use for one in uses({"s1": reading(1.0, (1, 0, 9000))}, {"s1": reading(2.0, (1, 0, 10))})] == [0.0]
+    assert [
+        one.use
+        for one in uses({"s1": reading(1.0, (1, 0, 9000))}, {"s1": reading(2.0, (1, 0, 10))})
+    ] == [0.0]
     assert uses({}, {"s1": reading(2.0, (1, 0, 10))}) == []
 
 
 def test_the_slowest_come_first() -> None:
     times = {"a": (None, 1.0), "b": (1.0, 1.0), "c": (3.0, 2.0), "d": (9.0, None)}
-    jobs = [job(name, iteration_s=last_s, alone_s=alone_s) for name, (last_s, alone_s) in times.items()]
+    jobs = [
+        job(name, iteration_s=last_s, alone_s=alone_s) for name, (last_s, alone_s) in times.items()
+    ]
     assert [slowdown(one) for one in jobs] == [None, 1.0, 1.5, None]
     assert [one.name for one in first_jobs(jobs)] == ["c", "b", "a", "d"]

@@ -19,7 +19,9 @@ SEVEN = ("fair", "varys", "echelon", "aalo", "crux", "srpt", "fifo")
 def printed(out: Path, policies: tuple[str, ...]) -> str:
     choices = [word for policy in policies for word in ("--policy", policy)]
     scenario = ROOT / "topologies/scenarios/dp_pair.yaml"
-    done = CliRunner().invoke(app, ["run", str(scenario), "--target", "fluid", "-o", str(out), *choices])
+    done = CliRunner().invoke(
+        app, ["run", str(scenario), "--target", "fluid", "-o", str(out), *choices]
+    )
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -1,4 +1,6 @@
-"""Progress: what is being done, how much of it is done and how long the rest takes, on standard error alone."""
+"""Progress: what is being done, how much of it is done and how long the rest takes, on standard
+error alone.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +81,13 @@ def test_a_line_has_what_is_being_done_what_is_done_and_what_is_left() -> None:
     account.doing("fair: running 2 jobs")
     clock.now_s += 5
     account.done(10)
-    assert account.how_far.line == "0:09  fair: running 2 jobs, 10 of 30 iterations, about 0:10 left"
+    assert (
+        account.how_far.line == "0:09  fair: running 2 jobs, 10 of 30 iterations, about 0:10 left"
+    )
     clock.now_s += 3
-    assert account.how_far.line == "0:12  fair: running 2 jobs, 10 of 30 iterations, about 0:07 left"
+    assert (
+        account.how_far.line == "0:12  fair: running 2 jobs, 10 of 30 iterations, about 0:07 left"
+    )
     account.done(20)
     assert account.how_far.line == "0:12  fair: running 2 jobs, 30 of 30 iterations"
     clock.now_s += 3600
@@ -127,7 +133,8 @@ def test_turns_have_paces_of_their_own() -> None:
     assert telling.left_s == 5 + 10 + 10
     telling.take("fair", 5, share=1)
     telling.take("srpt", 5, share=0.25)
-    # The rest of the second turn at its own pace, and the third one between both: 10 s and a quarter of 20 s.
+    # The rest of the second turn at its own pace, and the third one between both: 10 s and a
+    # quarter of 20 s.
     assert telling.left_s == 15 + (10 + 0.25 * 20) / 1.25
 
 
@@ -215,7 +222,9 @@ def test_a_long_command_is_told_so_once_as_soon_as_it_is_known() -> None:
     assert account.note_due() is None
 
 
-def test_a_machine_without_a_system_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_system_compiler_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("ECHELON_ENGINE", raising=False)
     by_tcc = [compiler.name for compiler in compilers()] == ["tcc"]
@@ -224,7 +233,9 @@ def test_a_machine_without_a_system_compiler_says_what_to_install(monkeypatch: p
     assert slow_code() is None
 
 
-def test_a_machine_with_a_system_compiler_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_with_a_system_compiler_says_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     compiler = tmp_path / "cc"
     compiler.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -235,7 +246,12 @@ def test_iterations_count_at_most_one_round_ahead_of_the_slowest_job() -> None:
     scenario = load_scenario(SCENARIOS / "mix_dp4.yaml")
     first, second, *others = (job.name for job in scenario.jobs)
 
-    def run(_scenario: Scenario, _label: str, _make: Callable[[], Policy], told: Callable[[str, int], None]) -> Any:
+    def run(
+        _scenario: Scenario,
+        _label: str,
+        _make: Callable[[], Policy],
+        told: Callable[[str, int], None],
+    ) -> Any:
         counts = []
         for iteration in range(1, scenario.iterations + 1):
             told(first, iteration)
@@ -254,7 +270,9 @@ def test_iterations_count_at_most_one_round_ahead_of_the_slowest_job() -> None:
 def test_policies_whose_time_nothing_else_tells_run_first_and_results_keep_the_order() -> None:
     scenario = prepare(SCENARIOS / "mix_dp4.yaml", ["fair", "srpt", "varys", "echelon"])
     heard = Heard()
-    compared = compare(scenario, "fluid", place("virtual", "fluid")(unwatched, heard), progress=heard)
+    compared = compare(
+        scenario, "fluid", place("virtual", "fluid")(unwatched, heard), progress=heard
+    )
     labels = dict.fromkeys(entry[1].split(":")[0] for entry in heard.all if entry[0] == "doing")
     assert [*labels] == ["echelon", "varys", "fair", "srpt"]
     assert compared.policies == ("fair", "srpt", "varys", "echelon")
@@ -264,14 +282,21 @@ def test_policies_whose_time_nothing_else_tells_run_first_and_results_keep_the_o
 def test_a_search_says_how_far_it_is(target: str) -> None:
     scenario = prepare(SCENARIOS / "mix_dp4.yaml", ["echelon"])
     heard = Heard()
-    compare(replace(scenario, iterations=1), target, place("virtual", target)(unwatched, heard), progress=heard)
+    compare(
+        replace(scenario, iterations=1),
+        target,
+        place("virtual", target)(unwatched, heard),
+        progress=heard,
+    )
     begun = heard.all.index(("begin", "run"))
     shares = [entry[1] for entry in heard.all[:begun] if entry[0] == "share"]
     assert shares == sorted(shares)
     assert shares[0] == 0
     assert len(shares) > 10
     assert 0.9 < shares[-1] <= 1
-    assert any("searching for a plan (5" in entry[1] for entry in heard.all[:begun] if entry[0] == "doing")
+    assert any(
+        "searching for a plan (5" in entry[1] for entry in heard.all[:begun] if entry[0] == "doing"
+    )
 
 
 def test_a_line_is_due_every_ten_seconds_whatever_the_stage() -> None:
@@ -305,12 +330,17 @@ def test_a_run_counts_every_iteration_that_was_asked_for() -> None:
 
 def test_switches_start_before_the_first_packet() -> None:
     scenario = replace(
-        load_scenario(SCENARIOS / "fig2.yaml"), policies=load_scenario(SCENARIOS / "fig2.yaml").policies[:1]
+        load_scenario(SCENARIOS / "fig2.yaml"),
+        policies=load_scenario(SCENARIOS / "fig2.yaml").policies[:1],
     )
     heard = Heard()
-    compare(scenario, "softswitch", place("virtual", "softswitch")(unwatched, heard), progress=heard)
+    compare(
+        scenario, "softswitch", place("virtual", "softswitch")(unwatched, heard), progress=heard
+    )
     said = [entry[1:] if entry[0] == "doing" else entry[0] for entry in heard.all]
-    begun = [at for at, what in enumerate(said) if what == ("fair: planning, and starting 2 switches",)]
+    begun = [
+        at for at, what in enumerate(said) if what == ("fair: planning, and starting 2 switches",)
+    ]
     assert begun
     assert begun[0] < said.index(("fair: running 1 job",)) < said.index("done")
 
@@ -338,14 +368,23 @@ def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["scenario"] == "fig2"
     lines = done.stderr.splitlines()
     assert all(LINE.fullmatch(line) for line in lines), lines
-    for part in ("fair: ", "echelon: ", "starting 2 switches", "1 of 2 iterations", " left", "writing report.md"):
+    for part in (
+        "fair: ",
+        "echelon: ",
+        "starting 2 switches",
+        "1 of 2 iterations",
+        " left",
+        "writing report.md",
+    ):
         assert any(part in line for line in lines), part
 
 
 @needs("a C compiler")
 def test_off_a_terminal_there_may_be_no_line(tmp_path: Path) -> None:
     done = subprocess.run(
-        command("run", str(SCENARIOS / "fig2.yaml"), "--json", "--policy", "fair", "-o", str(tmp_path)),
+        command(
+            "run", str(SCENARIOS / "fig2.yaml"), "--json", "--policy", "fair", "-o", str(tmp_path)
+        ),
         env={**os.environ, EVERY: "inf"},
         capture_output=True,
         text=True,
@@ -355,7 +394,9 @@ def test_off_a_terminal_there_may_be_no_line(tmp_path: Path) -> None:
 
 
 def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str]:
-    """Return what a command writes to standard output and error, each of which is a terminal of its own."""
+    """Return what a command writes to standard output and error, each of which is a terminal of its
+    own.
+    """
     said: list[bytearray] = [bytearray(), bytearray()]
     ends = [pty.openpty(), pty.openpty()]
 
@@ -366,7 +407,10 @@ def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str
             except OSError:  # everyone has closed the terminal
                 return
 
-    readers = [threading.Thread(target=read, args=(end[0], into)) for end, into in zip(ends, said, strict=True)]
+    readers = [
+        threading.Thread(target=read, args=(end[0], into))
+        for end, into in zip(ends, said, strict=True)
+    ]
     with subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -389,7 +433,9 @@ def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str
 
 @needs("a C compiler")
 @pytest.mark.parametrize("terminal", ["xterm", "dumb"])
-def test_on_a_terminal_standard_output_is_still_the_document_alone(terminal: str, tmp_path: Path) -> None:
+def test_on_a_terminal_standard_output_is_still_the_document_alone(
+    terminal: str, tmp_path: Path
+) -> None:
     scenario = tmp_path / "long.yaml"
     text = (SCENARIOS / "fig2.yaml").read_text(encoding="utf-8")
     scenario.write_text(f"{text}\niterations: 200\n", encoding="utf-8")

@@ -26,11 +26,13 @@ def submit(service: Operated, **replacements: str) -> None:
 
 
 def columns(text: str) -> list[list[str]]:
-    """Return the cells of a table written for no terminal, which are separated by two blanks or more."""
+    """Return the cells of a table written for no terminal, which are separated by two blanks or
+    more.
+    """
     return [re.split(r" {2,}", line) for line in text.splitlines()]
 
 
-# --- jobs ------------------------------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------------------
 
 
 def test_a_jobs_life(service: Operated) -> None:
@@ -40,32 +42,49 @@ def test_a_jobs_life(service: Operated) -> None:
     assert said[0] in ("job 'bert' is accepted", "job 'bert' is planned", "job 'bert' is installed")
     assert re.fullmatch(r"job 'bert' is installed in [0-9.]+ m?s", said[1])
     titles, row = columns(service.good("job", "list"))
-    assert titles == ["JOB", "STATE", "PARALLELISM", "WORKERS", "FLOWS", "ITERATION", "TARDINESS", "PROBLEM"]
+    assert titles == [
+        "JOB",
+        "STATE",
+        "PARALLELISM",
+        "WORKERS",
+        "FLOWS",
+        "ITERATION",
+        "TARDINESS",
+        "PROBLEM",
+    ]
     assert row == ["bert", "installed", "pipeline", "2", "6", "-", "-"]
     shown = service.good("job", "show", "bert", "--flows")
-    for fact in (r"state +installed", r"workers +h1, h3", r"flows +6", r"activation-s1-m1 +h1 +h3 +100000 +0"):
+    for fact in (
+        r"state +installed",
+        r"workers +h1, h3",
+        r"flows +6",
+        r"activation-s1-m1 +h1 +h3 +100000 +0",
+    ):
         assert re.search(fact, shown), shown
     assert service.good("job", "remove", "bert") == "job 'bert' is removed\n"
     assert columns(service.good("job", "list")) == [titles]
 
 
 def test_the_story_of_a_job(service: Operated) -> None:
-    submit(service)
-    answer = json.loads(service.good("job", "show", "bert", "--story", "--json"))
+    # Another test's job of the same name would be a part of its story.
+    submit(service, bert="gpt")
+    answer = json.loads(service.good("job", "show", "gpt", "--story", "--json"))
     with service.client() as client:
-        records = client.story("bert").records
+        records = client.story("gpt").records
     assert [record["text"] for record in answer["records"]] == [record.text for record in records]
-    titles, *rows = columns(service.good("job", "show", "bert", "--story"))
+    titles, *rows = columns(service.good("job", "show", "gpt", "--story"))
     assert titles == ["TIME", "TIMES", "KIND", "WHAT HAPPENED"]
     kinds = [row[2] for row in rows]
     assert kinds[0] == "RegisterJob"
     assert "JobInstalled" in kinds
-    service.good("job", "remove", "bert")
-    assert "JobRemoved" in service.good("job", "show", "bert", "--story")
+    service.good("job", "remove", "gpt")
+    assert "JobRemoved" in service.good("job", "show", "gpt", "--story")
     assert "nobody" in service.bad("job", "show", "nobody", "--story")
 
 
-def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refused(service: Operated) -> None:
+def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refused(
+    service: Operated,
+) -> None:
     submit(service)
     assert service.good("job", "submit", service.file()) == "job 'bert' is installed\n"
     other = service.file(micro_batches="micro_batches", **{"3, forward": "4, forward"})
@@ -78,7 +97,9 @@ def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refuse
 
 
 def test_a_dry_run_of_every_change(service: Operated) -> None:
-    """What it says of entries is for the tests of the daemon; here are the words, and that nothing changes."""
+    """What it says of entries is for the tests of the daemon; here are the words, and that nothing
+    changes.
+    """
     submit(service)
     with service.client() as client:
         settle(client)
@@ -122,9 +143,18 @@ def test_a_token_that_others_can_read(service: Operated) -> None:
 def test_several_jobs_in_one_file_and_from_standard_input(service: Operated) -> None:
     both = service.file(JOB + "---\n" + JOB.replace("bert", "gpt") + "---\n")
     assert service.good("job", "submit", both).count("is accepted") == 2
-    assert service.good("job", "submit", "-f", "-", stdin=JOB.replace("bert", "t5")) == "job 't5' is accepted\n"
-    assert [job["name"] for job in json.loads(service.good("job", "list", "--json"))] == ["bert", "gpt", "t5"]
-    again = service.bad("job", "submit", both, both.parent / both.name, "-f", service.file(bert="gpt"))
+    assert (
+        service.good("job", "submit", "-f", "-", stdin=JOB.replace("bert", "t5"))
+        == "job 't5' is accepted\n"
+    )
+    assert [job["name"] for job in json.loads(service.good("job", "list", "--json"))] == [
+        "bert",
+        "gpt",
+        "t5",
+    ]
+    again = service.bad(
+        "job", "submit", both, both.parent / both.name, "-f", service.file(bert="gpt")
+    )
     assert again.endswith(f"'gpt' is also in {both}, document 2 (give each job its own name)")
 
 
@@ -138,7 +168,11 @@ def test_nothing_is_sent_if_a_document_is_faulty(service: Operated) -> None:
 
 
 def test_a_refused_job_does_not_keep_the_others(service: Operated) -> None:
-    file = service.file("---\n".join((JOB, JOB.replace("bert", "gpt").replace("h3", "h9"), JOB.replace("bert", "t5"))))
+    file = service.file(
+        "---\n".join(
+            (JOB, JOB.replace("bert", "gpt").replace("h3", "h9"), JOB.replace("bert", "t5"))
+        )
+    )
     result = service.run("job", "submit", file, "--wait")
     assert result.exit_code == 2
     assert re.findall(r"'(\w+)' is installed in", result.stdout) == ["bert", "t5"]
@@ -185,20 +219,34 @@ def test_who_changed_what_is_listed(service: Operated) -> None:
 
 
 def test_parts_of_lists(service: Operated) -> None:
-    service.good("job", "submit", service.file("---\n".join(JOB.replace("bert", name) for name in ("b", "a", "c"))))
-    assert [row[0] for row in columns(service.good("job", "list", "--limit", "2"))] == ["JOB", "a", "b"]
+    service.good(
+        "job",
+        "submit",
+        service.file("---\n".join(JOB.replace("bert", name) for name in ("b", "a", "c"))),
+    )
+    assert [row[0] for row in columns(service.good("job", "list", "--limit", "2"))] == [
+        "JOB",
+        "a",
+        "b",
+    ]
     with service.client() as client:
         settle(client)
     assert len(columns(service.good("job", "list", "--state", "installed", "--worker", "h1"))) == 4
     assert len(columns(service.good("job", "list", "--state", "unplanned"))) == 1
     assert "--state" in service.bad("job", "list", "--state", "gone")
     first = json.loads(service.good("plan", "show", "--limit", "2", "--json"))["flows"]
-    rest = service.good("plan", "show", "--after", f"{first[-1]['job']}/{first[-1]['flow']}", "--json")
+    rest = service.good(
+        "plan", "show", "--after", f"{first[-1]['job']}/{first[-1]['flow']}", "--json"
+    )
     whole = json.loads(service.good("plan", "show", "--json"))["flows"]
     assert first + json.loads(rest)["flows"] == whole
-    found = json.loads(service.good("events", "--of", "b", "--client", "operator", "--last", "1", "--json"))
+    found = json.loads(
+        service.good("events", "--of", "b", "--client", "operator", "--last", "1", "--json")
+    )
     assert [(one["action"], one["object"]) for one in found] == [("register job", "b")]
-    older = json.loads(service.good("events", "--of", "b", "--before", found[0]["request"], "--json"))
+    older = json.loads(
+        service.good("events", "--of", "b", "--before", found[0]["request"], "--json")
+    )
     assert all(one["object"] == "b" and one["at"] < found[0]["at"] for one in older)
 
 
@@ -255,11 +303,13 @@ def test_reported_distances_are_in_force(service: Operated) -> None:
     job = JobResource.model_validate_json(service.good("job", "show", "bert", "--json"))
     assert job.echelonflows[0].offsets_s == (0.0, 0.007, 0.009)
     assert re.search(r"activation-s1 +3 +9 ms", service.good("job", "show", "bert"))
-    assert service.bad("job", "distances", "bert", "activation-s1", "0 s", "7").startswith("offsets[1]: ")
+    assert service.bad("job", "distances", "bert", "activation-s1", "0 s", "7").startswith(
+        "offsets[1]: "
+    )
     assert "offsets" in service.bad("job", "distances", "bert", "activation-s1", "0 s")
 
 
-# --- switches, plan --------------------------------------------------------------------------------------------------
+# -- switches, plan --------------------------------------------------------------------------------
 
 
 def test_what_a_program_exports_for_its_class(service: Operated) -> None:
@@ -275,7 +325,7 @@ def test_what_a_program_exports_for_its_class(service: Operated) -> None:
     assert comment == f"# job bert, policy crux: queue {known}, DSCP {8 * known}"
     # The byte in the IPv4 header: six bits of code point, and two that say ECN-capable (RFC 3168).
     assert exports == [f"export NCCL_IB_TC={known << 5 | 2}", f"export NCCL_IB_SL={known}"]
-    (of_json, *_) = json.loads(service.good("job", "env", "bert", "--json"))["classes"]
+    of_json, *_ = json.loads(service.good("job", "env", "bert", "--json"))["classes"]
     assert of_json["traffic_class"] == known << 5 | 2
 
 
@@ -291,11 +341,17 @@ def test_switches_and_what_they_hold(service: Operated) -> None:
     assert rows[0][5] == str(held)
     shown = service.good("switch", "show", "leaf1", "--intent")
     assert re.search(rf"entries +{held} held, {held} wanted, 0 of others", shown)
-    intent = IntentResource.model_validate_json(service.good("switch", "show", "leaf1", "--intent", "--json"))
+    intent = IntentResource.model_validate_json(
+        service.good("switch", "show", "leaf1", "--intent", "--json")
+    )
     assert len(intent.entries) == held
     table = shown.split("\n\n")[1].splitlines()
     assert len(table) == held + 1
-    assert sum(line.startswith("bert") for line in table) == sum(entry.owner == "bert" for entry in intent.entries) > 0
+    assert (
+        sum(line.startswith("bert") for line in table)
+        == sum(entry.owner == "bert" for entry in intent.entries)
+        > 0
+    )
 
 
 def test_the_plan_and_its_filters(service: Operated) -> None:
@@ -305,13 +361,18 @@ def test_the_plan_and_its_filters(service: Operated) -> None:
     shown = service.good("plan", "show")
     assert re.search(r"^policy +echelon$", shown, re.MULTILINE)
     assert re.search(
-        r"^bert +activation-s1-m2 +h1 > leaf1 > spine. > leaf2 > h3 +deadline, echelonflow activation-s1, offset 10 ms",
+        r"^bert +activation-s1-m2 +h1 > leaf1 > spine. > leaf2 > h3 +deadline, echelonflow"
+        r" activation-s1, offset 10 ms",
         shown,
         re.MULTILINE,
     )
     plan = PlanResource.model_validate_json(service.good("plan", "show", "--json"))
     assert len(plan.flows) == 12
-    for option, flows in ((("--job", "local"), 6), (("--switch", "leaf1"), 6), (("--switch", "leaf2"), 12)):
+    for option, flows in (
+        (("--job", "local"), 6),
+        (("--switch", "leaf1"), 6),
+        (("--switch", "leaf2"), 12),
+    ):
         assert len(json.loads(service.good("plan", "show", *option, "--json"))["flows"]) == flows
 
 
@@ -332,7 +393,12 @@ def test_why_the_plan_is_as_it_is(service: Operated) -> None:
     assert rows[0] == ["PLAN", "MEAN", "WORST", "SCORE", "DRAWS"]
     assert [row[0] for row in rows[1:]] == [one.plan for one in why.tried]
     assert [row[0] for row in rows if row[-1] == "in force"] == [why.plan]
-    assert json.loads(service.good("plan", "show", "--why", "--job", "bert", "--json"))["why"][0]["plan"] == why.plan
+    assert (
+        json.loads(service.good("plan", "show", "--why", "--job", "bert", "--json"))["why"][0][
+            "plan"
+        ]
+        == why.plan
+    )
     service.good("policy", "set", "fair")
     with service.client() as client:
         settle(client)
@@ -344,14 +410,18 @@ def test_the_difference_is_what_somebody_else_changed(service: Operated) -> None
     with service.client() as client:
         settle(client)
         election_id = client.switch("leaf1").election_id
-    assert service.good("plan", "diff") == "".join(f"{name}: no differences\n" for name in service.lab.switches)
+    assert service.good("plan", "diff") == "".join(
+        f"{name}: no differences\n" for name in service.lab.switches
+    )
 
     switch = service.lab.switches["leaf1"]
     entry = next(entry for entry in switch.entries() if entry.match and not entry.priority)
 
     def write(kind: p4r.Update.Type) -> None:
         # As the controller itself, since a backup could not.
-        request = p4r.WriteRequest(device_id=switch.device_id, election_id=p4r.Uint128(high=election_id))
+        request = p4r.WriteRequest(
+            device_id=switch.device_id, election_id=p4r.Uint128(high=election_id)
+        )
         request.updates.add(type=kind, entity=p4r.Entity(table_entry=entry))
         with switch.stub() as stub:
             stub.Write(request, timeout=PATIENCE_S)
@@ -372,17 +442,26 @@ def test_the_difference_is_what_somebody_else_changed(service: Operated) -> None
     assert service.good("plan", "diff", "leaf1") == "leaf1: no differences\n"
 
 
-# --- policy, links ---------------------------------------------------------------------------------------------------
+# -- policy, links ---------------------------------------------------------------------------------
 
 
 def test_the_policy_is_changed_and_shown(service: Operated) -> None:
-    assert service.good("policy", "set", "echelon", "order=setf") == "the policy is echelon(order=setf)\n"
+    assert (
+        service.good("policy", "set", "echelon", "order=setf")
+        == "the policy is echelon(order=setf)\n"
+    )
     assert service.good("policy", "show").splitlines()[0] == "policy  echelon(order=setf)"
     assert service.good("policy", "set", "fair") == "the policy is fair\n"
     policy = PolicyResource.model_validate_json(service.good("policy", "show", "--json"))
     assert policy.name == "fair"
     assert policy.choices["echelon"]["order"][0] == "left"
-    for parameters in (["order=worst"], ["odrer=setf"], ["order"], ["order=setf", "order=setf"], ["=setf"]):
+    for parameters in (
+        ["order=worst"],
+        ["odrer=setf"],
+        ["order"],
+        ["order=setf", "order=setf"],
+        ["=setf"],
+    ):
         assert "or" in service.bad("policy", "set", "echelon", *parameters)
     assert service.good("policy", "show").splitlines()[0] == "policy  fair"
 
@@ -404,28 +483,46 @@ def _links(service: Operated) -> list[LinkResource]:
 
 def test_lists_as_json_are_what_the_api_answers(service: Operated) -> None:
     submit(service)
-    assert [job.name for job in TypeAdapter(list[JobSummary]).validate_json(service.good("job", "list", "--json"))] == [
-        "bert"
-    ]
-    switches = TypeAdapter(list[SwitchResource]).validate_json(service.good("switch", "list", "--json"))
+    assert [
+        job.name
+        for job in TypeAdapter(list[JobSummary]).validate_json(
+            service.good("job", "list", "--json")
+        )
+    ] == ["bert"]
+    switches = TypeAdapter(list[SwitchResource]).validate_json(
+        service.good("switch", "list", "--json")
+    )
     assert [switch.name for switch in switches] == list(service.lab.switches)
-    assert SwitchResource.model_validate_json(service.good("switch", "show", "leaf2", "--json")).name == "leaf2"
+    assert (
+        SwitchResource.model_validate_json(service.good("switch", "show", "leaf2", "--json")).name
+        == "leaf2"
+    )
 
 
 def test_errors_as_json_have_the_form_of_the_api(service: Operated) -> None:
     answered = json.loads(service.bad("job", "show", "nobody", "--json"))["error"]
-    assert (answered["status"], answered["code"], "'nobody'" in answered["reason"]) == (404, "unknown-job", True)
+    assert (answered["status"], answered["code"], "'nobody'" in answered["reason"]) == (
+        404,
+        "unknown-job",
+        True,
+    )
     url = f"http://127.0.0.1:{free_port()}"
-    unanswered = json.loads(service.bad("switch", "list", "--json", "--url", url, status=1))["error"]
+    unanswered = json.loads(service.bad("switch", "list", "--json", "--url", url, status=1))[
+        "error"
+    ]
     assert (unanswered["status"], unanswered["code"], unanswered["path"]) == (None, "no-answer", "")
 
 
-# --- who may, and where it is ----------------------------------------------------------------------------------------
+# -- who may, and where it is ----------------------------------------------------------------------
 
 
 def test_roles(service: Operated) -> None:
     assert service.run("job", "list", role="read-only").exit_code == 0
-    for command in (("job", "submit", service.file()), ("link", "drain", "leaf1", "spine1"), ("policy", "set", "fair")):
+    for command in (
+        ("job", "submit", service.file()),
+        ("link", "drain", "leaf1", "spine1"),
+        ("policy", "set", "fair"),
+    ):
         assert "operator" in service.bad(*command, role="read-only")
         assert "token" in service.bad(*command, role=None)
     assert "token" in service.bad("job", "list", role=None)
@@ -450,7 +547,14 @@ def test_nobody_answers(service: Operated) -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_tables_keep_within_the_terminal(width: int, service: Operated) -> None:
     submit(service)
-    for command in ("job list", "job show bert", "switch list", "policy show", "link list", "plan show"):
+    for command in (
+        "job list",
+        "job show bert",
+        "switch list",
+        "policy show",
+        "link list",
+        "plan show",
+    ):
         picture = service.pictured(*command.split(), width=width)
         assert max(map(len, picture)) <= width
         assert any("───" in line for line in picture)
@@ -458,7 +562,7 @@ def test_tables_keep_within_the_terminal(width: int, service: Operated) -> None:
         assert "…" not in "".join(picture)
 
 
-# --- at a glance -----------------------------------------------------------------------------------------------------
+# -- at a glance -----------------------------------------------------------------------------------
 
 
 def test_status_on_one_screen(service: Operated) -> None:
@@ -466,7 +570,13 @@ def test_status_on_one_screen(service: Operated) -> None:
     with service.client() as client:
         settle(client)
     shown = service.good("status")
-    for fact in ("fabric two_by_two", "term ", "4 ready", "1 installed", "register job bert, by operator"):
+    for fact in (
+        "fabric two_by_two",
+        "term ",
+        "4 ready",
+        "1 installed",
+        "register job bert, by operator",
+    ):
         assert fact in shown
     assert "problems" not in shown
     assert json.loads(service.good("status", "--json"))["jobs_by_state"] == {"installed": 1}

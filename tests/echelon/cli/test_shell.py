@@ -34,18 +34,33 @@ entry.insert()
 @pytest.mark.xdist_group("cli-service")
 @pytest.mark.wide
 def test_it_reads_and_cannot_write(service: Operated, tmp_path: Path) -> None:
-    """Find the switch by the service; test_tls.py has a session that finds it by the configuration."""
+    """Find the switch by the service; test_tls.py has a session that finds it by the
+    configuration.
+    """
     made()
     with service.client() as client:
         settle(client)
     before = service.lab.switches["leaf1"].entries()
     done = subprocess.run(
-        [ECHELON, "shell", "leaf1", "--url", service.url, "--token-file", str(service.tokens["read-only"])],
+        [
+            ECHELON,
+            "shell",
+            "leaf1",
+            "--url",
+            service.url,
+            "--token-file",
+            str(service.tokens["read-only"]),
+        ],
         input=SESSION,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
-        env={**os.environ, "XDG_CACHE_HOME": str(CACHE), "IPYTHONDIR": str(tmp_path), "NO_COLOR": "1"},
+        env={
+            **os.environ,
+            "XDG_CACHE_HOME": str(CACHE),
+            "IPYTHONDIR": str(tmp_path),
+            "NO_COLOR": "1",
+        },
         check=False,
     )
     switch = service.lab.switches["leaf1"]
@@ -102,7 +117,9 @@ def test_without_a_package_index_it_says_so_and_leaves_nothing_half_made(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cache_that_cannot_be_made_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(typer.Exit):
         shell_python(tmp_path / "file" / "below")

@@ -12,7 +12,11 @@ from rich.console import Console
 from echelon.cli import tables
 from tests.drawing import examples
 
-COLUMNS = [tables.Column("name", wraps=True), tables.Column("size", right=True), tables.Column("text", wraps=True)]
+COLUMNS = [
+    tables.Column("name", wraps=True),
+    tables.Column("size", right=True),
+    tables.Column("text", wraps=True),
+]
 CELL = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=30)
 
 
@@ -22,7 +26,9 @@ def test_plain_columns_are_read_back_by_their_place(rows: list[tuple[str, str, s
     head, *lines = tables.plain(COLUMNS, rows).splitlines()
     assert head.split() == ["NAME", "SIZE", "TEXT"]
     assert [tuple(line.split()) for line in lines] == rows
-    ends = {line.index(row[1], len(row[0])) + len(row[1]) for line, row in zip(lines, rows, strict=True)}
+    ends = {
+        line.index(row[1], len(row[0])) + len(row[1]) for line, row in zip(lines, rows, strict=True)
+    }
     assert len(ends) <= 1
 
 
@@ -39,7 +45,9 @@ def test_what_looks_like_markup_is_shown_as_it_is() -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(CELL, st.just("1"), CELL), min_size=1, max_size=4), st.integers(30, 120))
-def test_a_narrow_terminal_folds_and_loses_nothing(rows: list[tuple[str, str, str]], width: int) -> None:
+def test_a_narrow_terminal_folds_and_loses_nothing(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
     text = picture(rows, width)
     assert max(map(len, text.splitlines())) <= width
     letters = sorted("".join("".join(row) for row in rows))

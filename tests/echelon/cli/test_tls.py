@@ -1,4 +1,6 @@
-"""TLS everywhere: switch, controller and operator each show a certificate, and check the other's."""
+"""TLS everywhere: switch, controller and operator each show a certificate, and check the
+other's.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Secured:
     """Our certificate with its key."""
 
     def run(self, *arguments: str | Path, url: str | None = None) -> Result:
-        environment = dict.fromkeys(("ECHELON_URL", "ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE"))
+        environment = dict.fromkeys(
+            ("ECHELON_URL", "ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
+        )
         where = ["--url", url or self.url]
         return CliRunner().invoke(app, [*map(str, arguments), *where], env=environment)
 
@@ -57,7 +61,9 @@ def secured() -> Iterator[Secured]:
             "--grpc-server-key",
             switch[1],
         ]
-        with switch_process(free_port(), *ports, *ssl, *map(str, files), "--priority-queues", "8") as running:
+        with switch_process(
+            free_port(), *ports, *ssl, *map(str, files), "--priority-queues", "8"
+        ) as running:
             config = here / "echelon.yaml"
             (here / "fabric.yaml").write_text(yaml.safe_dump(LINE))
             settings = {
@@ -67,7 +73,11 @@ def secured() -> Iterator[Secured]:
                 "tls": {"ca": "authority/ca.crt", "certificate": str(ours[0]), "key": str(ours[1])},
                 "api": {
                     "listen": "127.0.0.1:0",
-                    "tls": {"certificate": str(server[0]), "key": str(server[1]), "client_ca": "authority/ca.crt"},
+                    "tls": {
+                        "certificate": str(server[0]),
+                        "key": str(server[1]),
+                        "client_ca": "authority/ca.crt",
+                    },
                 },
                 "log": {"format": "json", "level": "debug"},
             }
@@ -109,7 +119,10 @@ def test_the_configuration_is_good_until_a_file_is_missing(secured: Secured) -> 
     key = secured.ca.with_name("server.key")
     key.rename(key.with_suffix(".away"))
     try:
-        assert check().stderr == f"{secured.config}: api.tls.key: {key}: No such file or directory (check the path)\n"
+        assert (
+            check().stderr
+            == f"{secured.config}: api.tls.key: {key}: No such file or directory (check the path)\n"
+        )
     finally:
         key.with_suffix(".away").rename(key)
 

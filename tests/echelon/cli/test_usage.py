@@ -1,4 +1,6 @@
-"""The command line itself: help for everything, one line about mistakes, nothing heavy imported without need."""
+"""The command line itself: help for everything, one line about mistakes, nothing heavy imported
+without need.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,18 @@ from typer.testing import CliRunner
 from echelon.cli import app
 
 ROOT = Path(__file__).parents[3]
-HEAVY = {"aetcd", "fastapi", "finsy", "grpc", "httpx", "matplotlib", "networkx", "numpy", "uvicorn", "yaml"}
+HEAVY = {
+    "aetcd",
+    "fastapi",
+    "finsy",
+    "grpc",
+    "httpx",
+    "matplotlib",
+    "networkx",
+    "numpy",
+    "uvicorn",
+    "yaml",
+}
 
 
 @cache
@@ -63,8 +76,14 @@ def test_help_says_what_every_option_is_for(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["job", "show"], "echelon job show: missing argument 'NAME' (see echelon job show --help)"),
-        (["job", "shw"], "echelon job: no such command 'shw'. Did you mean 'show'? (see echelon job --help)"),
+        (
+            ["job", "show"],
+            "echelon job show: missing argument 'NAME' (see echelon job show --help)",
+        ),
+        (
+            ["job", "shw"],
+            "echelon job: no such command 'shw'. Did you mean 'show'? (see echelon job --help)",
+        ),
         (["chek"], "echelon: no such command 'chek'. Did you mean 'check'? (see echelon --help)"),
         (["job", "list", "--jsn"], "echelon job list: no such option: --jsn"),
         (["watch", "--interval", "soon"], "echelon watch: invalid value for '--interval': "),
@@ -91,7 +110,9 @@ def test_a_group_alone_shows_its_help(group: list[str]) -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize(("arguments", "heavy"), [("--help", HEAVY | {"pydantic"}), ("serve --help", HEAVY)])
+@pytest.mark.parametrize(
+    ("arguments", "heavy"), [("--help", HEAVY | {"pydantic"}), ("serve --help", HEAVY)]
+)
 def test_help_imports_nothing_heavy(arguments: str, heavy: set[str]) -> None:
     program = (
         "import sys\nfrom echelon.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
@@ -126,7 +147,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments: list[str]) -> None
     reader, writer = os.pipe()
     os.close(reader)
     command = subprocess.Popen(
-        [sys.executable, "-m", "echelon", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-m", "echelon", *arguments],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
     os.close(writer)
     assert command.communicate()[1] == ""
@@ -134,7 +159,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments: list[str]) -> None
 
 
 def test_check_reports_every_mistake_of_a_scenario(tmp_path: Path) -> None:
-    """The mistakes of form first, in one run; those of meaning once the form is good, in another."""
+    """The mistakes of form first, in one run; those of meaning once the form is good, in
+    another.
+    """
     file = tmp_path / "s.yaml"
 
     def mistakes() -> list[str]:
@@ -173,7 +200,11 @@ policies: [fair, fare]
     ):
         text = text.replace(bad, good)
     file.write_text(text)
-    assert [line.split(": ")[0] for line in mistakes()] == ["jobs[0].workers[1]", "jobs[1].job", "policies[1]"]
+    assert [line.split(": ")[0] for line in mistakes()] == [
+        "jobs[0].workers[1]",
+        "jobs[1].job",
+        "policies[1]",
+    ]
 
 
 @pytest.mark.parametrize("path", [path for path in commands() if not below(path)], ids=" ".join)

@@ -55,7 +55,9 @@ class Terminal:
         self._theirs = theirs
 
     def wait_for(self, pattern: str) -> str:
-        """Return the terminal's output up to the pattern and a little more, and forget what was drawn before."""
+        """Return the terminal's output up to the pattern and a little more, and forget what was
+        drawn before.
+        """
         drawn = ""
         give_up_at = time.monotonic() + PATIENCE_S
         while not re.search(pattern, drawn):
@@ -65,13 +67,17 @@ class Terminal:
         return drawn
 
     def end(self) -> int:
-        """Return the exit status, and keep reading, since a terminal that is not read stops its writer."""
+        """Return the exit status, and keep reading, since a terminal that is not read stops its
+        writer.
+        """
         give_up_at = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < give_up_at
             if select.select([self._ours], [], [], 0.1)[0]:
                 os.read(self._ours, 1 << 16)
-        assert termios.tcgetattr(self._theirs)[3] == self.before[3], "the terminal's modes were not restored"
+        assert termios.tcgetattr(self._theirs)[3] == self.before[3], (
+            "the terminal's modes were not restored"
+        )
         return self.process.returncode
 
     def close(self) -> None:
@@ -153,7 +159,9 @@ def test_ports_and_jobs_of_a_service(service: Operated) -> None:
         until(lambda: client.job("bert").alone_iteration_s is not None, "it was not computed")
         before = {"leaf1": client.queues("leaf1")}
         assert {(use.port, use.to) for use in before["leaf1"].queues} == {
-            (port, other) for (node, other), port in service.lab.fabric.port_to.items() if node == "leaf1"
+            (port, other)
+            for (node, other), port in service.lab.fabric.port_to.items()
+            if node == "leaf1"
         }
         assert {use.queue for use in before["leaf1"].queues} == set(range(8))
         src, dst = (int(IPv4Address(service.lab.fabric.hosts[name].ipv4)) for name in ("h1", "h2"))
@@ -166,7 +174,9 @@ def test_ports_and_jobs_of_a_service(service: Operated) -> None:
     cells = columns(shown)
     assert ["switch", "port", "to", "rate", "use"] in [row[:5] for row in cells]
     links = [name for node, name in service.lab.fabric.port_to if node in service.lab.switches]
-    assert len([row for row in cells if len(row) > 12 and row[0] in service.lab.switches]) == len(links)
+    assert len([row for row in cells if len(row) > 12 and row[0] in service.lab.switches]) == len(
+        links
+    )
     assert ["bert", "installed"] in [row[:2] for row in cells]
     found = json.loads(service.good("watch", "--ports", "--once", "--interval", "0.1", "--json"))
     assert set(found) == {"status", "switches", "jobs", "ports", "problems"}
@@ -175,4 +185,7 @@ def test_ports_and_jobs_of_a_service(service: Operated) -> None:
 
 def test_without_a_terminal_it_says_how() -> None:
     result = CliRunner().invoke(app, ["watch"])
-    assert (result.exit_code, result.stderr) == (2, "watch: the output is not a terminal (use --once)\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "watch: the output is not a terminal (use --once)\n",
+    )

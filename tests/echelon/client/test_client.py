@@ -1,4 +1,6 @@
-"""The client against the API on real sockets, and against servers that break off, stand by or are no controllers."""
+"""The client against the API on real sockets, and against servers that break off, stand by or are
+no controllers.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,12 @@ def error_of(call: Callable[[], object]) -> ClientError:
     return caught.value
 
 
-# --- calls -----------------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 
-def test_every_call_gives_its_resource(client: Client, running: Serving, service: MemoryService) -> None:
+def test_every_call_gives_its_resource(
+    client: Client, running: Serving, service: MemoryService
+) -> None:
     assert client.register_job(JOB).spec == JOB
     assert client.register_job(JOB).name == "d"
     assert [job.name for job in client.jobs()] == ["d"]
@@ -81,7 +85,9 @@ def test_every_call_gives_its_resource(client: Client, running: Serving, service
     assert found.echelonflows[0].offsets_s == tuple(report)
     running.wait(service.planned())
     flows = client.plan().flows
-    assert {(flow.job, frozenset(flow.path)) for flow in flows} == {("d", frozenset({"h1", "s1", "s2", "h2"}))}
+    assert {(flow.job, frozenset(flow.path)) for flow in flows} == {
+        ("d", frozenset({"h1", "s1", "s2", "h2"}))
+    }
     assert client.plan(job="d", switch="s2").flows == flows
     assert client.set_policy("varys").name == client.policy().name == "varys"
     assert [switch.name for switch in client.switches()] == ["s1", "s2"]
@@ -90,7 +96,9 @@ def test_every_call_gives_its_resource(client: Client, running: Serving, service
     assert not client.difference("s1").reachable
     assert not client.queues("s1").reachable
     assert client.set_link("s1", "s2", "drained", force=True).state == "drained"
-    assert [(link.a, link.b) for link in client.links() if link.state == "drained"] == [("s1", "s2")]
+    assert [(link.a, link.b) for link in client.links() if link.state == "drained"] == [
+        ("s1", "s2")
+    ]
     assert client.status().jobs == 1
     assert client.story("d").records[0].kind == "RegisterJob"
     assert client.metrics() == "x 1\n"
@@ -105,7 +113,9 @@ def test_every_call_gives_its_resource(client: Client, running: Serving, service
 def test_a_job_from_its_file(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(JOB))
-    assert client.register_job(file).name == client.register_job(str(file), replace=True).name == "d"
+    assert (
+        client.register_job(file).name == client.register_job(str(file), replace=True).name == "d"
+    )
     file.write_text(yaml.safe_dump({**JOB, "data": {"compute": "1 B", "gradient": "1 MB"}}))
     with pytest.raises(DocumentError) as caught:
         client.register_job(file)
@@ -135,20 +145,27 @@ def test_strange_names_are_only_unknown(client: Client, name: str) -> None:
 
 
 @given(st.just(0.0) | st.floats(1e-90, 10**6))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_distances_in_seconds_arrive_as_they_are(client: Client, offset_s: float) -> None:
     first, *_ = client.register_job(JOB, replace=True).echelonflows
     offsets_s = (*[0.0] * (first.flows - 1), offset_s)
-    assert client.report_distances("d", first.name, offsets_s).echelonflows[0].offsets_s == offsets_s
+    assert (
+        client.report_distances("d", first.name, offsets_s).echelonflows[0].offsets_s == offsets_s
+    )
 
 
 def test_distances_that_are_none(client: Client) -> None:
     client.register_job(JOB)
     for wrong in ("1 B", -1.0, float("nan"), float("inf"), 1e12):
-        assert error_of(lambda wrong=wrong: client.report_distances("d", "ring", [wrong])).path == "offsets[0]"  # type: ignore[misc]
+        assert (
+            error_of(lambda wrong=wrong: client.report_distances("d", "ring", [wrong])).path
+            == "offsets[0]"
+        )  # type: ignore[misc]
 
 
-# --- tokens ----------------------------------------------------------------------------------------------------------
+# -- tokens ----------------------------------------------------------------------------------------
 
 
 def test_tokens(tmp_path: Path, service: MemoryService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +213,7 @@ def test_tokens_that_would_not_fit_a_header(token: str) -> None:
     assert "tokens never contain" in str(error_of(lambda: Client(token=token)))
 
 
-# --- URLs ------------------------------------------------------------------------------------------------------------
+# -- URLs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,14 +244,19 @@ def test_what_is_no_url(url: str) -> None:
 
 
 def test_several_urls_and_the_default() -> None:
-    assert [str(one) for one in parse_endpoints("http://a:1, unix:/b,http://a:1")] == ["http://a:1", "unix:/b"]
+    assert [str(one) for one in parse_endpoints("http://a:1, unix:/b,http://a:1")] == [
+        "http://a:1",
+        "unix:/b",
+    ]
     with Client("http://127.0.0.1:1") as client:
         error = error_of(client.status)
     assert (error.status, "http://127.0.0.1:1 does not answer: " in str(error)) == (None, True)
     assert DEFAULT_URL == "http://127.0.0.1:8080"
 
 
-def test_proxies_of_the_environment_are_not_used(running: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_used(
+    running: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with Client(running.url) as client:
@@ -255,12 +277,15 @@ def test_faulty_tls_files(tmp_path: Path, argument: str) -> None:
         assert reason in str(error)
 
 
-# --- servers that fail ----------------------------------------------------------------------------------------------
+# -- servers that fail -----------------------------------------------------------------------------
 
 
 @contextmanager
 def scripted(answers: Sequence[bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """Serve each connection one of the `answers` (empty: none) and close it. Yields the URL and the requests."""
+    """Serve each connection one of the `answers` (empty: none) and close it.
+
+    Yields the URL and the requests.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(TIMEOUT_S)
     heard: list[bytes] = []
@@ -371,7 +396,7 @@ def test_what_is_no_controller(answer: bytes, reason: str) -> None:
         assert reason in str(error_of(client.jobs))
 
 
-# --- standbys --------------------------------------------------------------------------------------------------------
+# -- standbys --------------------------------------------------------------------------------------
 
 
 def test_the_leader_is_followed_and_remembered(running: Serving, service: MemoryService) -> None:
@@ -385,7 +410,10 @@ def test_the_leader_is_followed_and_remembered(running: Serving, service: Memory
 def test_a_standby_that_knows_no_leader() -> None:
     with serving(create_app(standby())) as running, Client(running.url) as client:
         error = error_of(client.jobs)
-        assert (error.status, error.reason) == (503, "no controller leads at the moment (ask again soon)")
+        assert (error.status, error.reason) == (
+            503,
+            "no controller leads at the moment (ask again soon)",
+        )
 
 
 def test_standbys_that_name_each_other_are_not_followed_for_ever() -> None:
@@ -417,7 +445,9 @@ def test_a_leader_that_is_gone_is_left_for_the_standby_that_takes_over() -> None
 
 
 def test_a_token_does_not_leave_the_encrypted_way(tmp_path: Path, running: Serving) -> None:
-    """A leader that is reached by plain HTTP over a network is not followed from where nobody could listen."""
+    """A leader that is reached by plain HTTP over a network is not followed from where nobody could
+    listen.
+    """
     made = new_token("ci", "operator")
     (tmp_path / "tokens.yaml").write_text(f"tokens:\n{made.entry}")
     other_service = standby("http://192.0.2.1:8080")

@@ -1,5 +1,5 @@
-"""Two daemons with one store, over mutual TLS and with tokens: a client of either gets to the one that leads, and
-through a takeover."""
+"""Two daemons with one store, over mutual TLS and with tokens: a client of either gets to the one
+that leads, and through a takeover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from tests.softswitch.p4runtime.test_tls import Authority, make_authority
 class Pair:
     """The first leads."""
 
-    def __init__(self, lab: Lab, authority: Authority, operator: NewToken, reader: NewToken) -> None:
+    def __init__(
+        self, lab: Lab, authority: Authority, operator: NewToken, reader: NewToken
+    ) -> None:
         self._lab = lab
         self.authority = authority
         self.operator, self.reader = operator.token, reader.token
@@ -31,7 +33,11 @@ class Pair:
     def _start(self, name: str) -> Daemon:
         port = free_port()
         home = self.authority.home
-        tls = {"certificate": str(home / "api.crt"), "key": str(home / "api.key"), "client_ca": str(home / "ca.crt")}
+        tls = {
+            "certificate": str(home / "api.crt"),
+            "key": str(home / "api.key"),
+            "client_ca": str(home / "ca.crt"),
+        }
         url = f"https://localhost:{port}"
         api = {"listen": f"localhost:{port}", "advertise": url, "tokens": "tokens.yaml", "tls": tls}
         daemon = self._lab.daemon(name, api=api, store="sqlite:state.db")
@@ -39,10 +45,14 @@ class Pair:
         self.daemons.append(daemon)
         return daemon
 
-    def client(self, url: str, token: str | None = None, *, certificate: bool = True, retry_s: float = 0.0) -> Client:
+    def client(
+        self, url: str, token: str | None = None, *, certificate: bool = True, retry_s: float = 0.0
+    ) -> Client:
         home = self.authority.home
         own = (home / "client.crt", home / "client.key") if certificate else None
-        return Client(url, token or self.operator, home / "ca.crt", own, timeout_s=PATIENCE_S, retry_s=retry_s)
+        return Client(
+            url, token or self.operator, home / "ca.crt", own, timeout_s=PATIENCE_S, retry_s=retry_s
+        )
 
 
 @pytest.fixture
@@ -67,16 +77,25 @@ def test_to_the_leader_and_through_a_takeover(pair: Pair) -> None:
         assert client.status().leader == first
         pair.daemons[0].kill()
         client.register_job(ring("b", ["h2", "h1"]))
-        assert [client.job(name, wait_s=PATIENCE_S).state for name in ("a", "b")] == ["installed", "installed"]
+        assert [client.job(name, wait_s=PATIENCE_S).state for name in ("a", "b")] == [
+            "installed",
+            "installed",
+        ]
         assert client.status().leader == second
     with pair.client(second, pair.reader) as client:
         assert [job.name for job in client.jobs()] == ["a", "b"]
         with pytest.raises(ClientError) as caught:
             client.remove_job("a")
         assert caught.value.status == 403
-    with pair.client(second, certificate=False) as client, pytest.raises(ClientError, match="does not answer"):
+    with (
+        pair.client(second, certificate=False) as client,
+        pytest.raises(ClientError, match="does not answer"),
+    ):
         client.jobs()
-    with pair.client(second, "echelon_x") as client, pytest.raises(ClientError, match="unknown token"):
+    with (
+        pair.client(second, "echelon_x") as client,
+        pytest.raises(ClientError, match="unknown token"),
+    ):
         client.jobs()
     for daemon in pair.daemons:
         assert not [line for line in daemon.lines if pair.operator in line or pair.reader in line]

@@ -1,6 +1,7 @@
 """Everything that can happen to the controller, in any order, and what must hold all the while.
 
-`Adversary` is driven by hypothesis (test_machine.py) and at random (``python -m tests.soak control``).
+`Adversary` is driven by hypothesis (test_machine.py) and at random (``python -m tests.soak
+control``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import PlanSearch
 from echelon.switches.lowering.capabilities import Capabilities
 from echelon.switches.lowering.intent import Part
-from echelon.switches.southbound.events import HigherPrimary, IntentRefused, PortsChanged, SwitchChanged
+from echelon.switches.southbound.events import (
+    HigherPrimary,
+    IntentRefused,
+    PortsChanged,
+    SwitchChanged,
+)
 from echelon.switches.telemetry.sizes import HostIteration
 from tests.echelon.control.world import (
     FINISH,
@@ -69,10 +75,13 @@ LEAVES = SWITCHES[:2]
 
 
 def with_links(*between: tuple[str, str], **ports: int) -> dict[str, Any]:
-    """Return the fabric with these links between switches; `ports` are those of the first switch of each link, by the
-    second."""
+    """Return the fabric with these links between switches; `ports` are those of the first switch of
+    each link, by the second."""
     hosts = [link for link in TWO_BY_TWO["links"] if link["between"][0] in TWO_BY_TWO["hosts"]]
-    links = [{"between": [a, b], "rate": "1 Gbit/s", "ports": {a: ports[b]} if b in ports else {}} for a, b in between]
+    links = [
+        {"between": [a, b], "rate": "1 Gbit/s", "ports": {a: ports[b]} if b in ports else {}}
+        for a, b in between
+    ]
     return {**TWO_BY_TWO, "links": [*hosts, *links]}
 
 
@@ -81,7 +90,14 @@ MOVED = (
     # Without a path over links that stay.
     with_links(("leaf1", "spine1"), ("leaf2", "spine2"), ("leaf1", "leaf2"), ("spine1", "spine2")),
     # The same links at other ports.
-    with_links(("leaf1", "spine1"), ("leaf1", "spine2"), ("leaf2", "spine1"), ("leaf2", "spine2"), spine1=4, spine2=3),
+    with_links(
+        ("leaf1", "spine1"),
+        ("leaf1", "spine2"),
+        ("leaf2", "spine1"),
+        ("leaf2", "spine2"),
+        spine1=4,
+        spine2=3,
+    ),
 )
 
 FABRIC = two_by_two()
@@ -127,7 +143,9 @@ class Adversary(World):
     """A world that checks the machine after each step. It keeps books of what was acknowledged, and
     checks them, the store and the switches at every turn."""
 
-    def __init__(self, policy: str = "echelon", capabilities: Capabilities = TIGHT, coalesce_s: float = 0.0) -> None:
+    def __init__(
+        self, policy: str = "echelon", capabilities: Capabilities = TIGHT, coalesce_s: float = 0.0
+    ) -> None:
         super().__init__(
             FABRIC,
             policy=policy,
@@ -144,7 +162,10 @@ class Adversary(World):
         self.reports: dict[int, str] = {}
         """The switch of each report that is not dealt with yet."""
         self._leaf = {
-            host: leaf for host in self.fabric.hosts for leaf in LEAVES if (leaf, host) in self.fabric.port_to
+            host: leaf
+            for host in self.fabric.hosts
+            for leaf in LEAVES
+            if (leaf, host) in self.fabric.port_to
         }
         self.start()
 
@@ -177,7 +198,7 @@ class Adversary(World):
         check_invariants(self.machine, todo, self._checked)
         self._checked = self.machine.in_force
 
-    # -- what must hold ------------------------------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     def _assert_saved(self, switch: str, parts: Sequence[Part]) -> None:
         """Assert that the numbers of every job are in the store before any switch has them."""
@@ -198,21 +219,33 @@ class Adversary(World):
         in_doubt = {name for name, _ in self.asked.values()}
         for name in NAMES:
             if name not in in_doubt:
-                assert (jobs[name].document if name in jobs else None) == self.accepted.get(name), name
+                assert (jobs[name].document if name in jobs else None) == self.accepted.get(name), (
+                    name
+                )
         stored = self.store.load()["jobs"]
         assert {name: job.to_document() for name, job in jobs.items()} == stored
         saved = self.store.load()["settings"].get("drained", {"links": []})["links"]
-        assert self.machine.jobs.drained == {tuple(link) for link in saved}, "what is down was taken for drained"
+        assert self.machine.jobs.drained == {tuple(link) for link in saved}, (
+            "what is down was taken for drained"
+        )
         wiring = self.machine.jobs.wiring
-        in_store = self.store.load()["settings"].get("links", {"now": cables_of(FABRIC), "then": None, "begun": False})
+        in_store = self.store.load()["settings"].get(
+            "links", {"now": cables_of(FABRIC), "then": None, "begun": False}
+        )
         assert in_store["now"] == cables_of(wiring.now)
         assert in_store["then"] == (None if wiring.then is None else cables_of(wiring.then))
-        possible = [wiring.now, wiring.then] if wiring.begun and wiring.then is not None else [wiring.now]
-        assert cables_of(self.cabling) in map(cables_of, possible), "links are where nobody would look for them"
+        possible = (
+            [wiring.now, wiring.then] if wiring.begun and wiring.then is not None else [wiring.now]
+        )
+        assert cables_of(self.cabling) in map(cables_of, possible), (
+            "links are where nobody would look for them"
+        )
         self._check_installed()
 
     def _check_installed(self) -> None:
-        """Check that an installed job is on every switch that its flows pass, and that these have sessions."""
+        """Check that an installed job is on every switch that its flows pass, and that these have
+        sessions.
+        """
         in_force = self.machine.in_force
         for name in self.machine.jobs.jobs if in_force is not None else ():
             if self.state(name) == "installed":
@@ -221,10 +254,15 @@ class Adversary(World):
                     for node in flow.path[1:-1]:
                         switch = self.switches[node]
                         assert switch.connected
-                        assert any((name, flow.flow) in flows for flows in known_flows(switch.held).values())
+                        assert any(
+                            (name, flow.flow) in flows
+                            for flows in known_flows(switch.held).values()
+                        )
 
     def rest(self) -> None:
-        """Let everything come to rest, and compare what switches hold with the plan, and the plan with the jobs."""
+        """Let everything come to rest, and compare what switches hold with the plan, and the plan
+        with the jobs.
+        """
         self.run()
         for name in self.switches:
             self.unplug(name, ())
@@ -248,7 +286,9 @@ class Adversary(World):
             if name not in planned:
                 assert (state, bool(problem)) == ("unplanned", True), (name, state, problem)
                 assert machine.plan_problem is not None
-                assert not self._has_room(name, set(planned)), "it was left out although there is room"
+                assert not self._has_room(name, set(planned)), (
+                    "it was left out although there is room"
+                )
                 continue
             assert state == "installed", (name, state, problem)
             assert {flow.flow for flow in planned[name]} == {flow.name for flow in job.job.flows}
@@ -266,7 +306,10 @@ class Adversary(World):
 
     def _check_choices(self) -> None:
         """Check that every group of jobs was searched for, and that a restart changes nothing."""
-        searches, failed = self.machine.searches, {fact.jobs for fact in self.facts if isinstance(fact, NoPlanChosen)}
+        searches, failed = (
+            self.machine.searches,
+            {fact.jobs for fact in self.facts if isinstance(fact, NoPlanChosen)},
+        )
         assert not self.machine.searching
         for group in searches.plans:
             assert len(group) == 1 or group in searches.chosen or tuple(sorted(group)) in failed
@@ -283,7 +326,9 @@ class Adversary(World):
         return self.machine.in_force.planned.plan.by_job
 
     def _has_room(self, name: str, planned: set[str]) -> bool:
-        """Return whether every leaf has room for the flows, which pass the leaves of their job's workers."""
+        """Return whether every leaf has room for the flows, which pass the leaves of their job's
+        workers.
+        """
         jobs = self.machine.jobs.jobs
         return all(
             sum(
@@ -295,7 +340,7 @@ class Adversary(World):
             for leaf in LEAVES
         )
 
-    # -- what can happen -----------------------------------------------------------------------------------------------
+    # -- what can happen ---------------------------------------------------------------------------
 
     def ask_for(self, name: str, workers: tuple[str, ...], *, replaces: bool) -> None:
         document = DOCUMENTS[name, workers]
@@ -332,7 +377,9 @@ class Adversary(World):
         ready = self.ready()
         if ready:
             effect = ready[index % len(ready)]
-            self.carry_out(effect, fails=fails and isinstance(effect, Save | ReadCounters | SearchPlan))
+            self.carry_out(
+                effect, fails=fails and isinstance(effect, Save | ReadCounters | SearchPlan)
+            )
 
     def write_some(self, name: str) -> None:
         if self.can_write(name):
@@ -353,7 +400,9 @@ class Adversary(World):
         if switch.connected and flows:
             job, flow = flows[index % len(flows)]
             self.reports[self._number + 1] = name
-            self.report(name, (job, flow, START if starts else FINISH, epoch), time_us=int(self.now_s * 1e6))
+            self.report(
+                name, (job, flow, START if starts else FINISH, epoch), time_us=int(self.now_s * 1e6)
+            )
 
     def leave(self, name: str, *, restart: bool) -> None:
         self.disconnect(name, restart=restart)
@@ -370,7 +419,9 @@ class Adversary(World):
         self._pass_time(name)
 
     def flap(self, name: str, times: int) -> None:
-        """Let a switch die and return so often, and let only the last news of it be true for long."""
+        """Let a switch die and return so often, and let only the last news of it be true for
+        long.
+        """
         for _ in range(times):
             self.leave(name, restart=False)
             self.connect(name)
@@ -417,7 +468,9 @@ class Adversary(World):
         self.reports.clear()
 
     def _forget_reports(self) -> None:
-        """Forget reports of sessions that ended, which need no acknowledgement, though they may get one."""
+        """Forget reports of sessions that ended, which need no acknowledgement, though they may get
+        one.
+        """
         self.reports = {
             report: name for report, name in self.reports.items() if self.switches[name].connected
         }  # fmt: skip
@@ -425,7 +478,9 @@ class Adversary(World):
 
 def cables_of(fabric: Fabric) -> list[Any]:
     """Return the links of a fabric as the store has them."""
-    return [[c.a.node, c.a.port, c.b.node, c.b.port, c.rate_bps, str(c.delay_s)] for c in fabric.cables]
+    return [
+        [c.a.node, c.a.port, c.b.node, c.b.port, c.rate_bps, str(c.delay_s)] for c in fabric.cables
+    ]
 
 
 def assert_told_apart(parts: Sequence[Part]) -> None:
@@ -438,12 +493,27 @@ Turn = Callable[[Adversary, random.Random], None]
 TURNS: tuple[tuple[int, Turn], ...] = (
     (10, lambda a, r: a.ask_for(r.choice(NAMES), r.choice(WORKERS), replaces=r.random() < 0.6)),
     (5, lambda a, r: a.ask_removal(r.choice(NAMES))),
-    (3, lambda a, r: a.measure(r.choice(NAMES), *r.sample(HOSTS, 2), r.randrange(10**6), r.choice((3, 8, 17)))),
-    (6, lambda a, r: a.see(r.choice(NAMES), *r.sample(HOSTS, 2), r.sample(range(1, 5), r.randrange(3)))),
+    (
+        3,
+        lambda a, r: a.measure(
+            r.choice(NAMES), *r.sample(HOSTS, 2), r.randrange(10**6), r.choice((3, 8, 17))
+        ),
+    ),
+    (
+        6,
+        lambda a, r: a.see(
+            r.choice(NAMES), *r.sample(HOSTS, 2), r.sample(range(1, 5), r.randrange(3))
+        ),
+    ),
     (2, lambda a, r: a.ask_wait(r.choice(NAMES))),
     (1, lambda a, r: a.stop_waiting(r.randrange(8))),
     (2, lambda a, r: void(a.choose(r.choice(POLICIES)))),
-    (2, lambda a, r: void(a.set_link(*r.choice(LINKS), drained=r.random() < 0.5, force=r.random() < 0.5))),
+    (
+        2,
+        lambda a, r: void(
+            a.set_link(*r.choice(LINKS), drained=r.random() < 0.5, force=r.random() < 0.5)
+        ),
+    ),
     (30, lambda a, r: a.carry_out_one(r.randrange(8), fails=r.random() < 0.15)),
     (25, lambda a, r: a.write_some(r.choice(SWITCHES))),
     (8, lambda a, r: a.connect(r.choice(SWITCHES))),
@@ -453,7 +523,12 @@ TURNS: tuple[tuple[int, Turn], ...] = (
     (1, lambda a, r: a.flap(r.choice(SWITCHES), r.randrange(1, 4))),
     (2, lambda a, r: a.unplug(r.choice(SWITCHES), r.sample((*SWITCHES, *HOSTS), 3))),
     (2, lambda a, r: a.refuse(r.choice(SWITCHES))),
-    (14, lambda a, r: a.report_one(r.choice(LEAVES), r.randrange(64), starts=r.random() < 0.6, epoch=r.randrange(3))),
+    (
+        14,
+        lambda a, r: a.report_one(
+            r.choice(LEAVES), r.randrange(64), starts=r.random() < 0.6, epoch=r.randrange(3)
+        ),
+    ),
     (1, lambda a, r: a.outrank(r.choice(SWITCHES))),
     (2, lambda a, r: a.die(r.randrange(4))),
     (1, lambda a, r: a.abdicate()),
@@ -468,14 +543,19 @@ def void(_: object) -> None:
 
 
 def play(seed: int, events: int, *, moves: bool = False) -> Adversary:
-    """Play one random sequence on a controller with a past, then let it come to rest. Deterministic."""
+    """Play one random sequence on a controller with a past, then let it come to rest.
+
+    Deterministic.
+    """
     possible = TURNS + MOVES if moves else TURNS
     rng = random.Random(seed)
     adversary = Adversary(rng.choice((*POLICIES, "varys")), coalesce_s=rng.choice((0.0, 0.005)))
     for name in NAMES[: rng.randrange(4)]:
         adversary.ask_for(name, rng.choice(WORKERS), replaces=False)
         adversary.run()
-    turns = rng.choices([turn for _, turn in possible], [weight for weight, _ in possible], k=events)
+    turns = rng.choices(
+        [turn for _, turn in possible], [weight for weight, _ in possible], k=events
+    )
     for turn in turns:
         turn(adversary, rng)
         adversary.check()

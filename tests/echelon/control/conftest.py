@@ -1,4 +1,6 @@
-"""A scenario on a virtual testbed with its controller, as `echelon_lab.virtual.run` puts them together."""
+"""A scenario on a virtual testbed with its controller, as `echelon_lab.virtual.run` puts them
+together.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,11 @@ class Stage:
         self.controller.raise_failure()
 
     def hear_all(self, events: Mapping[str, int]) -> None:
-        """Return when the controller has heard of that many flow events of each switch, the last lists included.
+        """Return when the controller has heard of that many flow events of each switch, the last
+        lists included.
 
-        Telemetry waits 100 ms of virtual time for a full list; then the list has to cross the socket.
+        Telemetry waits 100 ms of virtual time for a full list; then the list has to cross the
+        socket.
         """
         self.testbed.clock.at(self.testbed.clock.now_ns + 10**9, lambda: None)
         self.testbed.run(lambda: False)

@@ -1,4 +1,6 @@
-"""Sequences of events that interleave badly: changes at the wrong moment, switches that leave a policy waiting."""
+"""Sequences of events that interleave badly: changes at the wrong moment, switches that leave a
+policy waiting.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from echelon.controller.machine.effects import (
     SetAlarm,
     TimeAlone,
 )
-from echelon.controller.machine.errors import ConflictError, RefusedError, UnavailableError, UnknownError
+from echelon.controller.machine.errors import (
+    ConflictError,
+    RefusedError,
+    UnavailableError,
+    UnknownError,
+)
 from echelon.controller.machine.events import LeadershipLost, StopWaiting, TakeSwitch
 from echelon.controller.machine.facts import (
     DistancesCorrected,
@@ -30,7 +37,13 @@ from echelon.controller.machine.facts import (
 )
 from echelon.controller.machine.jobs import from_document
 from echelon.controller.machine.jobstore import ChosenPolicy
-from echelon.controller.machine.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, MOST_TAKEOVERS, QUIET_S, SwitchLine
+from echelon.controller.machine.lines import (
+    FIRST_PAUSE_S,
+    FREE_TAKEOVERS,
+    MOST_TAKEOVERS,
+    QUIET_S,
+    SwitchLine,
+)
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.model import Fabric
 from echelon.planning.policies.varys import Varys
@@ -60,7 +73,9 @@ def world(fabric: Fabric) -> World:
 
 @pytest.fixture
 def reactive(fabric: Fabric) -> World:
-    """Return two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of them."""
+    """Return two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of
+    them.
+    """
     made = World(fabric, policy="varys")
     made.start()
     made.register(ring("a", "h1", "h3"))
@@ -79,7 +94,7 @@ def decide(world: World) -> None:
         world.carry_out(todo[0])
 
 
-# -- what is accepted --------------------------------------------------------------------------------------------------
+# -- what is accepted ------------------------------------------------------------------------------
 
 
 def test_a_job_is_acknowledged_after_it_is_saved(world: World) -> None:
@@ -163,7 +178,7 @@ def test_reported_distances_replace_those_that_were_seen_before() -> None:
     assert reported.job.echelonflows[0].offsets_s == (0, 3, 4)
 
 
-# -- leadership --------------------------------------------------------------------------------------------------------
+# -- leadership ------------------------------------------------------------------------------------
 
 
 def test_whoever_waits_is_told_when_leadership_is_lost(world: World) -> None:
@@ -171,7 +186,11 @@ def test_whoever_waits_is_told_when_leadership_is_lost(world: World) -> None:
     world.run(connect=False)
     waiting, gone = world.wait_for("a"), world.wait_for("a")
     world.tell(StopWaiting(gone))
-    building, saving, behind = world.register(ring("b", "h1", "h2")), world.remove("a"), world.remove("a")
+    building, saving, behind = (
+        world.register(ring("b", "h1", "h2")),
+        world.remove("a"),
+        world.remove("a"),
+    )
     world.tell(LeadershipLost())
     for request in (waiting, building, behind):
         assert isinstance(world.error(request), UnavailableError)
@@ -192,12 +211,18 @@ def test_two_switches_raise_the_term(world: World) -> None:
     assert world.terms == [11, 21]
 
 
-def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(world: World) -> None:
+def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(
+    world: World,
+) -> None:
     for number in range(MOST_TAKEOVERS):
         world.tell(HigherPrimary("leaf1", 100 * number))
         assert len(world.waiting(RaiseTerm)) == min(number + 1, FREE_TAKEOVERS)
     alarms = [effect for effect in world.waiting(SetAlarm) if effect.alarm.what == "term"]
-    assert [effect.delay_s for effect in alarms] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert [effect.delay_s for effect in alarms] == [
+        FIRST_PAUSE_S,
+        2 * FIRST_PAUSE_S,
+        4 * FIRST_PAUSE_S,
+    ]
     world.run(connect=False)
     assert world.terms[-1] > 500
 
@@ -228,7 +253,7 @@ def test_quiet_ends_the_pauses() -> None:
     assert line.take_over(MOST_TAKEOVERS + QUIET_S, 9) == 0.0
 
 
-# -- plans -------------------------------------------------------------------------------------------------------------
+# -- plans -----------------------------------------------------------------------------------------
 
 
 def test_changes_of_a_moment_are_one_plan(fabric: Fabric) -> None:
@@ -296,7 +321,9 @@ def test_a_job_that_waits_for_numbers_gets_them(fabric: Fabric) -> None:
     assert world.machine.plan_problem is None
 
 
-def test_a_job_that_waits_for_numbers_at_a_restart_keeps_no_other_from_its_plan(fabric: Fabric) -> None:
+def test_a_job_that_waits_for_numbers_at_a_restart_keeps_no_other_from_its_plan(
+    fabric: Fabric,
+) -> None:
     """The job's former self fitted in, and its numbers are taken; as it is now it does not fit."""
     world = World(fabric, capabilities=small(max_flows=12))
     world.start()
@@ -329,7 +356,7 @@ def test_a_controller_that_takes_over_gives_the_same_numbers(world: World) -> No
     }
 
 
-# -- what switches tell ------------------------------------------------------------------------------------------------
+# -- what switches tell ----------------------------------------------------------------------------
 
 
 def test_a_job_is_complete_when_a_switch_is_back_that_had_it(world: World) -> None:
@@ -338,7 +365,9 @@ def test_a_job_is_complete_when_a_switch_is_back_that_had_it(world: World) -> No
     for name in ("leaf2", "spine1", "spine2"):
         world.connect(name)
     world.register(ring("a", "h1", "h3"))
-    while not world.can_write("leaf1") or any(not isinstance(one, SetAlarm) for one in world.pending):
+    while not world.can_write("leaf1") or any(
+        not isinstance(one, SetAlarm) for one in world.pending
+    ):
         assert world.step(alarms=False)
     for name in ("leaf1", "spine1", "spine2"):
         while world.can_write(name):
@@ -393,7 +422,8 @@ def test_a_job_is_timed_alone_once(world: World) -> None:
     world.register(ring("a", "h1", "h2"))
     world.run()
     alone_s = world.machine.alone_iteration_s("a")
-    # 10 ms of computing, then 2 x 2 steps of a ring, each of half the gradient at 1 Gbit/s: 1 MB both ways.
+    # 10 ms of computing, then 2 x 2 steps of a ring, each of half the gradient at 1 Gbit/s: 1 MB
+    # both ways.
     assert alone_s == pytest.approx(0.010 + 2 * 0.5e6 * 8 / 1e9)
     world.disconnect("leaf1", restart=True)
     world.connect("leaf1")
@@ -407,7 +437,9 @@ def correct(world: World, job: str, iterations: int) -> None:
     flows = world.machine.jobs.jobs[job].reported.echelonflows[0].flows
     for epoch in range(1, 1 + iterations):
         for index, flow in enumerate(flows):
-            world.report("leaf1", (job, flow, START, epoch), time_us=1_000_000 * epoch + 20_000 * index)
+            world.report(
+                "leaf1", (job, flow, START, epoch), time_us=1_000_000 * epoch + 20_000 * index
+            )
 
 
 def test_distances_are_corrected_by_what_switches_see(fabric: Fabric) -> None:
@@ -442,7 +474,7 @@ def test_what_was_seen_of_a_jobs_former_self_is_not_taken_for_it(fabric: Fabric)
     assert world.machine.progress.state("p") == ("installed", None)
 
 
-# -- reactive policies -------------------------------------------------------------------------------------------------
+# -- reactive policies -----------------------------------------------------------------------------
 
 
 def test_a_report_is_dealt_with_when_the_switches_hold_the_decision(reactive: World) -> None:
@@ -455,7 +487,9 @@ def test_a_report_is_dealt_with_when_the_switches_hold_the_decision(reactive: Wo
     assert report in reactive.dealt_with
 
 
-def test_a_switch_that_does_not_acknowledge_holds_up_decisions_for_a_while_only(reactive: World) -> None:
+def test_a_switch_that_does_not_acknowledge_holds_up_decisions_for_a_while_only(
+    reactive: World,
+) -> None:
     report = reactive.report("leaf1", ("b", flow_from(reactive, "b", "h1"), START, 1))
     decide(reactive)
     (alarm,) = reactive.waiting(SetAlarm)
@@ -512,8 +546,8 @@ def test_a_policy_that_was_changed_decides_no_more(reactive: World) -> None:
 
 
 def test_a_session_that_ends_in_a_decision_loses_no_numbers(reactive: World) -> None:
-    """The store gets the numbers that a decision changed, even if its session ends: else it gives a departed job's
-    numbers to another one while it still stores them as the former's."""
+    """The store gets the numbers that a decision changed, even if its session ends: else it gives a
+    departed job's numbers to another one while it still stores them as the former's."""
     reactive.remove("b")
     reactive.run()
     reactive.report("leaf1", ("a", flow_from(reactive, "a", "h1"), START, 1))
@@ -533,7 +567,9 @@ def passed(world: World) -> set[str]:
 
 
 def test_decisions_go_on_while_a_switch_is_away(reactive: World) -> None:
-    """The bytes of a flow that ends at a switch without a session are not known, and all other flows go on."""
+    """The bytes of a flow that ends at a switch without a session are not known, and all other
+    flows go on.
+    """
     reactive.disconnect("leaf2")
     for job, expected in (("a", {"a"}), ("b", {"a", "b"})):
         reactive.report("leaf1", (job, flow_from(reactive, job, "h1"), START, 1))
@@ -553,7 +589,9 @@ def test_decisions_go_on_while_a_switch_is_away(reactive: World) -> None:
 def test_a_plan_that_comes_while_counters_are_read(reactive: World, policy: str) -> None:
     """The job of the flow has gone, and perhaps the policy, too."""
     report = reactive.report(
-        "leaf1", ("a", flow_from(reactive, "a", "h1"), START, 1), ("b", flow_from(reactive, "b", "h1"), START, 1)
+        "leaf1",
+        ("a", flow_from(reactive, "a", "h1"), START, 1),
+        ("b", flow_from(reactive, "b", "h1"), START, 1),
     )
     reads = reactive.waiting(ReadCounters)
     assert len(reads) == 2
@@ -574,7 +612,9 @@ def test_a_plan_that_comes_while_counters_are_read(reactive: World, policy: str)
 
 
 def test_bytes_of_an_iteration_count_from_its_start(reactive: World) -> None:
-    """Counters run on; a flow whose start was not counted, because a switch was away, is counted from then on."""
+    """Counters run on; a flow whose start was not counted, because a switch was away, is counted
+    from then on.
+    """
     flow = flow_from(reactive, "b", "h1")
     held = reactive.switches["leaf1"].wanted
     assert held is not None

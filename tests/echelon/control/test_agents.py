@@ -30,11 +30,15 @@ def between(src: str, src_port: int, dst: str, dst_port: int) -> FiveTuple:
 
 
 def report(world: World, job: str, host: str, *connections: FiveTuple) -> int:
-    return world.carry_out_change(lambda request: ReportConnections(request, job, host, connections))
+    return world.carry_out_change(
+        lambda request: ReportConnections(request, job, host, connections)
+    )
 
 
 def entries(world: World, switch: str, table: str) -> list[TableEntry]:
-    return [one for part in world.switches[switch].held for one in part.entries if one.table == table]
+    return [
+        one for part in world.switches[switch].held for one in part.entries if one.table == table
+    ]
 
 
 def key(connection: FiveTuple) -> tuple[tuple[str, int], ...]:
@@ -47,7 +51,9 @@ def recognised(world: World, switch: str = "leaf1") -> set[Any]:
 
 
 def both_ways(*connections: FiveTuple) -> set[Any]:
-    return {key(one) for one in connections} | {key((p, d, s, dp, sp)) for p, s, d, sp, dp in connections}
+    return {key(one) for one in connections} | {
+        key((p, d, s, dp, sp)) for p, s, d, sp, dp in connections
+    }
 
 
 @pytest.fixture
@@ -92,10 +98,14 @@ def test_connections_between_two_hosts_are_counted_as_one(world: World) -> None:
         for one in entries(world, "leaf1", "tcp_connection")
         if dict(one.match)["src"] == ipv4(FABRIC.hosts["h1"].ipv4)
     ]
-    assert len({arguments.pop("sequence_of") for arguments in forth}) == 2  # each has sequence numbers of its own
+    assert (
+        len({arguments.pop("sequence_of") for arguments in forth}) == 2
+    )  # each has sequence numbers of its own
     first, second = forth
     assert first == second
-    assert first["connection"] in {dict(one.match)["connection"] for one in entries(world, "leaf1", "segment")}
+    assert first["connection"] in {
+        dict(one.match)["connection"] for one in entries(world, "leaf1", "segment")
+    }
 
 
 def test_a_reconnect_changes_only_entries_of_connections(world: World) -> None:
@@ -107,7 +117,9 @@ def test_a_reconnect_changes_only_entries_of_connections(world: World) -> None:
     world.run()
     assert recognised(world) == both_ways(again)
     assert entries(world, "leaf1", "segment") == segments
-    assert {one.actions for one in entries(world, "leaf1", "tcp_connection")} == {one.actions for one in before}
+    assert {one.actions for one in entries(world, "leaf1", "tcp_connection")} == {
+        one.actions for one in before
+    }
 
 
 def test_what_both_ends_report_stays_until_both_have_seen_it_close(world: World) -> None:
@@ -183,10 +195,28 @@ def test_a_removed_job_leaves_nothing(world: World) -> None:
         ("a", "h3", [], "unknown-host", ""),
         ("a", "h9", [], "unknown-host", ""),
         ("a", "h1", [between("h2", 1, "h1", 2)], "not-allowed", "connections[0].local"),
-        ("a", "h1", [("tcp", "8.8.8.8", FABRIC.hosts["h2"].ipv4, 1, 2)], "not-allowed", "connections[0].local"),
-        ("a", "h1", [between("h1", 1, "h2", 2), between("h1", 1, "h3", 2)], "not-allowed", "connections[1].remote"),
+        (
+            "a",
+            "h1",
+            [("tcp", "8.8.8.8", FABRIC.hosts["h2"].ipv4, 1, 2)],
+            "not-allowed",
+            "connections[0].local",
+        ),
+        (
+            "a",
+            "h1",
+            [between("h1", 1, "h2", 2), between("h1", 1, "h3", 2)],
+            "not-allowed",
+            "connections[1].remote",
+        ),
         ("a", "h1", [between("h1", 1, "h1", 2)], "not-allowed", "connections[0].remote"),
-        ("a", "h1", [between("h1", port, "h2", 2) for port in range(1, 4098)], "limit-reached", "connections"),
+        (
+            "a",
+            "h1",
+            [between("h1", port, "h2", 2) for port in range(1, 4098)],
+            "limit-reached",
+            "connections",
+        ),
     ],
 )
 def test_what_is_not_the_jobs_is_refused(
@@ -199,9 +229,22 @@ def test_what_is_not_the_jobs_is_refused(
 
 
 @pytest.mark.parametrize(
-    "by", [{}, {"recognition": {"by": "bytes", "source_port": 5, "destination_port": 6, "idle_gap": "1 s"}}]
+    "by",
+    [
+        {},
+        {
+            "recognition": {
+                "by": "bytes",
+                "source_port": 5,
+                "destination_port": 6,
+                "idle_gap": "1 s",
+            }
+        },
+    ],
 )
-def test_a_job_that_does_not_ask_for_agents_has_no_reports(world: World, by: dict[str, Any]) -> None:
+def test_a_job_that_does_not_ask_for_agents_has_no_reports(
+    world: World, by: dict[str, Any]
+) -> None:
     world.register({**ring("b", "h3", "h4"), **by})
     world.run()
     assert refusal(world, report(world, "b", "h3", between("h3", 1, "h4", 2))).code == "not-allowed"
@@ -213,7 +256,11 @@ def test_the_connection_of_another_job_is_refused(world: World, backwards: bool)
     world.run()
     report(world, "a", "h1", between("h1", 40000, "h2", 29500))
     world.run()
-    host, taken = ("h2", between("h2", 29500, "h1", 40000)) if backwards else ("h1", between("h1", 40000, "h2", 29500))
+    host, taken = (
+        ("h2", between("h2", 29500, "h1", 40000))
+        if backwards
+        else ("h1", between("h1", 40000, "h2", 29500))
+    )
     error = refusal(world, report(world, "b", host, taken))
     assert (error.code, error.status) == ("duplicate", 409)
     report(world, "a", "h1")
@@ -235,23 +282,41 @@ def test_of_two_jobs_that_claim_a_connection_at_once_the_second_is_refused(world
 
 
 def test_a_connection_that_another_jobs_file_names_is_refused(world: World) -> None:
-    ports = {"recognition": {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "50 ms"}}
+    ports = {
+        "recognition": {
+            "by": "bytes",
+            "source_port": 5001,
+            "destination_port": 5002,
+            "idle_gap": "50 ms",
+        }
+    }
     world.register({**ring("b", "h1", "h2"), **ports})
     world.run()
-    for host, taken in (("h1", between("h1", 5001, "h2", 5002)), ("h2", between("h2", 5002, "h1", 5001))):
+    for host, taken in (
+        ("h1", between("h1", 5001, "h2", 5002)),
+        ("h2", between("h2", 5002, "h1", 5001)),
+    ):
         assert refusal(world, report(world, "a", host, taken)).code == "duplicate"
     report(world, "a", "h1", between("h1", 5001, "h2", 5003))
     world.run()
     assert world.state("a") == world.state("b") == "installed"
 
 
-ENDS = st.tuples(st.sampled_from(HOSTS[:3]), st.sampled_from(HOSTS[:3])).filter(lambda ends: ends[0] != ends[1])
-CONNECTIONS = st.builds(lambda ends, ports: (*ends, *ports), ENDS, st.tuples(st.integers(1, 3), st.integers(1, 3)))
+ENDS = st.tuples(st.sampled_from(HOSTS[:3]), st.sampled_from(HOSTS[:3])).filter(
+    lambda ends: ends[0] != ends[1]
+)
+CONNECTIONS = st.builds(
+    lambda ends, ports: (*ends, *ports), ENDS, st.tuples(st.integers(1, 3), st.integers(1, 3))
+)
 
 
-@given(st.lists(st.tuples(st.sampled_from(HOSTS[:3]), st.lists(CONNECTIONS, max_size=4)), max_size=6))
+@given(
+    st.lists(st.tuples(st.sampled_from(HOSTS[:3]), st.lists(CONNECTIONS, max_size=4)), max_size=6)
+)
 @settings(max_examples=examples(30), deadline=None)
-def test_switches_recognise_the_latest_report_of_every_host(reports: list[tuple[str, list[Any]]]) -> None:
+def test_switches_recognise_the_latest_report_of_every_host(
+    reports: list[tuple[str, list[Any]]],
+) -> None:
     world = World(FABRIC)
     world.start()
     for name in world.switches:

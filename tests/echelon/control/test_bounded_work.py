@@ -1,4 +1,6 @@
-"""Jobs of more work than a controller does: refused before they are built, or set aside if they are stored."""
+"""Jobs of more work than a controller does: refused before they are built, or set aside if they are
+stored.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,32 @@ from tests.echelon.control.world import World, ring, two_by_two
 
 def tensor(name: str, layers: int, ranks: int = 16, **more: Any) -> dict[str, Any]:
     """Return a small document of a large job."""
-    section = {"layers": layers, "forward": 0, "backward": 0, "activation": "1B", "ranks_per_worker": ranks}
-    return {"job": name, "parallelism": "tensor", "workers": ["h1", "h2"], "tensor": {**section, **more}}
+    section = {
+        "layers": layers,
+        "forward": 0,
+        "backward": 0,
+        "activation": "1B",
+        "ranks_per_worker": ranks,
+    }
+    return {
+        "job": name,
+        "parallelism": "tensor",
+        "workers": ["h1", "h2"],
+        "tensor": {**section, **more},
+    }
 
 
 def gathers(name: str, layers: int) -> dict[str, Any]:
     """Return a document of few steps, each of which waits for very many."""
     nodes: list[dict[str, Any]] = []
     for number in range(layers):
-        node = {"name": f"n{number}", "collective": "all-gather", "algorithm": "direct", "bytes": "1 MB", "group": "a"}
+        node = {
+            "name": f"n{number}",
+            "collective": "all-gather",
+            "algorithm": "direct",
+            "bytes": "1 MB",
+            "group": "a",
+        }
         nodes.append({**node, "after": [nodes[-1]["name"]] if nodes else []})
     graph = {"ranks_per_worker": 10, "groups": {"a": list(range(20))}, "nodes": nodes}
     return {"job": name, "parallelism": "graph", "workers": ["h1", "h2"], "graph": graph}
@@ -42,7 +61,13 @@ TOO_LARGE: Mapping[str, dict[str, Any]] = {
         "job": "large",
         "parallelism": "data",
         "workers": [f"h{number}" for number in range(1, 100)],
-        "data": {"forward": 0, "backward": 0, "buckets": 1000, "gradient": "1 GB", "collective": "direct"},
+        "data": {
+            "forward": 0,
+            "backward": 0,
+            "buckets": 1000,
+            "gradient": "1 GB",
+            "collective": "direct",
+        },
     },
 }
 
@@ -66,7 +91,10 @@ def test_what_would_take_long_is_refused_before_it_is_built(document: Mapping[st
 
 def test_the_client_of_a_job_that_is_too_large_is_told(world: World) -> None:
     document = tensor("large", 1000)
-    asked = world.register(document), world.dry_run(lambda n: RegisterJob(n, document, parse_job(document), True))
+    asked = (
+        world.register(document),
+        world.dry_run(lambda n: RegisterJob(n, document, parse_job(document), True)),
+    )
     world.run()
     for request in asked:
         with pytest.raises(DocumentError) as caught:
@@ -78,7 +106,10 @@ def test_the_client_of_a_job_that_is_too_large_is_told(world: World) -> None:
 @pytest.mark.parametrize(("limit", "most"), [("MOST_WORK", 100_000), ("MOST_WAITS", 100)])
 def test_few_steps_of_very_many_dependencies_are_given_up(limit: str, most: int) -> None:
     job = RegisteredJob("dense", 1, 0.0, {}, parse_job(gathers("dense", layers=3)), {})
-    with patch(f"echelon.controller.machine.jobs.{limit}", most), pytest.raises(DocumentError) as caught:
+    with (
+        patch(f"echelon.controller.machine.jobs.{limit}", most),
+        pytest.raises(DocumentError) as caught,
+    ):
         _ = job.job
     assert (caught.value.code, caught.value.path) == ("too-large", "graph")
     with pytest.raises(DocumentError):
@@ -91,12 +122,19 @@ def test_a_stored_job_that_is_too_large_is_set_aside_and_can_be_removed(world: W
     world.run()
     kept = world.store.load()["jobs"]["small"]
     for number, document in enumerate(TOO_LARGE.values()):
-        stored = {**kept, "flows": 0, "number": 100 + number, "spec": {**document, "job": f"large{number}"}}
+        stored = {
+            **kept,
+            "flows": 0,
+            "number": 100 + number,
+            "spec": {**document, "job": f"large{number}"},
+        }
         world.store.commit(Changes({("jobs", f"large{number}"): stored}))
     world.crash()
     machine = world.machine
     assert machine.jobs.jobs["small"].graph is None, "nothing is built to show it"
-    assert JobSummary.of(machine.jobs.jobs["small"], machine).flow_count == 4, "and it was counted before"
+    assert JobSummary.of(machine.jobs.jobs["small"], machine).flow_count == 4, (
+        "and it was counted before"
+    )
     world.run()
     assert world.in_plan() == {"small"}
     for number in range(len(TOO_LARGE)):

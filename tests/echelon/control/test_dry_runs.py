@@ -72,7 +72,9 @@ CHANGES: st.SearchStrategy[Make] = st.one_of(
     ),
     st.builds(removing, st.sampled_from("abcde")),
     st.builds(choosing, st.sampled_from(POLICIES)),
-    st.builds(lambda link, drained: setting(*link, drained=drained), st.sampled_from(LINKS), st.booleans()),
+    st.builds(
+        lambda link, drained: setting(*link, drained=drained), st.sampled_from(LINKS), st.booleans()
+    ),
 )
 
 
@@ -91,7 +93,11 @@ def contents(world: World) -> tuple[Contents, dict[tuple[str, int, int], QueueSe
         for name, intent in intents(world).items()
         for entry in intent.entries
     }
-    queues = {(name, one.port, one.queue): one for name, intent in intents(world).items() for one in intent.queues}
+    queues = {
+        (name, one.port, one.queue): one
+        for name, intent in intents(world).items()
+        for one in intent.queues
+    }
     return entries, queues  # type: ignore[return-value]
 
 
@@ -124,20 +130,36 @@ def test_a_change_writes_what_its_dry_run_said(policy: ChosenPolicy, changes: li
     assert snapshot_of(world)["numbers"] == snapshot_of(plain)["numbers"]
 
 
-def assert_difference(outcome: ChangeOutcome, before: tuple[Contents, object], after: tuple[Contents, object]) -> None:
+def assert_difference(
+    outcome: ChangeOutcome, before: tuple[Contents, object], after: tuple[Contents, object]
+) -> None:
     old, new = before[0], after[0]
     expected = {
         "added": Counter(key[:2] for key in new.keys() - old.keys()),
         "removed": Counter(key[:2] for key in old.keys() - new.keys()),
-        "changed": Counter(key[:2] for key in new.keys() & old.keys() if old[key].actions != new[key].actions),
+        "changed": Counter(
+            key[:2] for key in new.keys() & old.keys() if old[key].actions != new[key].actions
+        ),
     }
     for kind, counts in expected.items():
-        said = Counter((one.switch, entry.table) for one in outcome.differences for _, entry in getattr(one, kind))
+        said = Counter(
+            (one.switch, entry.table)
+            for one in outcome.differences
+            for _, entry in getattr(one, kind)
+        )
         assert said == counts, kind
     told = {(one.switch, entry.table, entry.match, entry.priority): entry for one in outcome.differences
             for _, entry in (*one.added, *one.changed)}  # fmt: skip
-    assert told == {key: entry for key, entry in new.items() if key not in old or old[key].actions != entry.actions}
-    queues = {(one.switch, now.port, now.queue): (was, now) for one in outcome.differences for was, now in one.queues}
+    assert told == {
+        key: entry
+        for key, entry in new.items()
+        if key not in old or old[key].actions != entry.actions
+    }
+    queues = {
+        (one.switch, now.port, now.queue): (was, now)
+        for one in outcome.differences
+        for was, now in one.queues
+    }
     assert isinstance(before[1], dict)
     assert isinstance(after[1], dict)
     assert queues == {
@@ -162,7 +184,9 @@ def outcome_of(world: World, make: Make) -> ChangeOutcome:
 
 
 def test_slowdowns_are_those_of_sharing_a_link(world: World) -> None:
-    """Two equal jobs of fair shares take turns computing and sending: alone 10 ms and 16 ms; sending together 32 ms."""
+    """Two equal jobs of fair shares take turns computing and sending: alone 10 ms and 16 ms;
+    sending together 32 ms.
+    """
     world.choose("fair")
     world.register(ring("a", "h1", "h2", gradient="2 MB"))
     world.register(ring("far", "h3", "h4"))
@@ -205,7 +229,9 @@ def test_a_job_without_room_is_named() -> None:
     world.run()
     found = outcome_of(world, registering("b", "h1", "h2"))
     assert found.differences == ()
-    assert [(one.job, one.after, bool(one.problem)) for one in found.forecasts] == [("b", None, True)]
+    assert [(one.job, one.after, bool(one.problem)) for one in found.forecasts] == [
+        ("b", None, True)
+    ]
 
 
 def test_reported_distances_can_be_tried(world: World) -> None:
@@ -248,7 +274,9 @@ def test_no_client_is_left_without_an_answer(world: World) -> None:
     world.register(ring("a", "h1", "h2"))
     world.run()
     asked = [world.dry_run(removing("a")) for _ in range(20)]
-    assert sum(isinstance(world.answers.get(request), Refuse) for request in asked) == 4, "at most 16 wait"
+    assert sum(isinstance(world.answers.get(request), Refuse) for request in asked) == 4, (
+        "at most 16 wait"
+    )
     world.tell(StopWaiting(asked[0]))
     world.tell(StopWaiting(asked[1]))
     world.carry_out(world.waiting(Rehearse)[0])
@@ -258,7 +286,9 @@ def test_no_client_is_left_without_an_answer(world: World) -> None:
 
 
 @pytest.mark.parametrize(("most", "predicted"), [(10**6, True), (300, True), (1, False)])
-def test_fewer_iterations_are_simulated_where_many_jobs_are_concerned(most: int, predicted: bool) -> None:
+def test_fewer_iterations_are_simulated_where_many_jobs_are_concerned(
+    most: int, predicted: bool
+) -> None:
     world = World(two_by_two())
     world.start()
     for number in range(6):

@@ -118,7 +118,9 @@ BREAKS: Sequence[tuple[str, Break, str]] = (
 
 
 @pytest.mark.parametrize(("name", "damage", "job"), BREAKS)
-def test_a_broken_invariant_is_noticed(machine: Machine, name: str, damage: Break, job: str) -> None:
+def test_a_broken_invariant_is_noticed(
+    machine: Machine, name: str, damage: Break, job: str
+) -> None:
     invariant: Callable[[Machine], Breaches] = getattr(invariants, name)
     assert not list(invariant(machine))
     damage(machine)

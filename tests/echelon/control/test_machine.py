@@ -1,7 +1,8 @@
 """Random interleavings of everything that can happen to the controller, crashes included.
 
-Acknowledged jobs are never lost, no number is given twice, numbers are saved before any switch has them, and entries at
-rest equal the plan. ``python -m tests.soak control`` plays as many sequences as you like.
+Acknowledged jobs are never lost, no number is given twice, numbers are saved before any switch has
+them, and entries at rest equal the plan. ``python -m tests.soak control`` plays as many sequences
+as you like.
 """
 
 from __future__ import annotations
@@ -17,14 +18,28 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import echelon
 import echelon_lab
-from tests.echelon.control.adversary import HOSTS, LEAVES, LINKS, NAMES, POLICIES, SWITCHES, WORKERS, Adversary, play
+from tests.echelon.control.adversary import (
+    HOSTS,
+    LEAVES,
+    LINKS,
+    NAMES,
+    POLICIES,
+    SWITCHES,
+    WORKERS,
+    Adversary,
+    play,
+)
 
 PACKAGE, LAB = (Path(package.__file__).parent for package in (echelon, echelon_lab))
 INDEX = st.integers(0, 63)
 
 
 class Controller(RuleBasedStateMachine):
-    @initialize(policy=st.sampled_from(POLICIES), coalesce_s=st.sampled_from((0.0, 0.005)), jobs=st.integers(0, 3))
+    @initialize(
+        policy=st.sampled_from(POLICIES),
+        coalesce_s=st.sampled_from((0.0, 0.005)),
+        jobs=st.integers(0, 3),
+    )
     def begin(self, policy: str, coalesce_s: float, jobs: int) -> None:
         self.world = Adversary(policy, coalesce_s=coalesce_s)
         for name in NAMES[:jobs]:
@@ -95,7 +110,9 @@ class Controller(RuleBasedStateMachine):
     def refuse(self, switch: str) -> None:
         self.world.refuse(switch)
 
-    @rule(switch=st.sampled_from(LEAVES), index=INDEX, starts=st.booleans(), epoch=st.integers(0, 2))
+    @rule(
+        switch=st.sampled_from(LEAVES), index=INDEX, starts=st.booleans(), epoch=st.integers(0, 2)
+    )
     def report(self, switch: str, index: int, starts: bool, epoch: int) -> None:
         self.world.report_one(switch, index, starts=starts, epoch=epoch)
 
@@ -123,13 +140,19 @@ class Controller(RuleBasedStateMachine):
 
 TestController = Controller.TestCase
 TestController.settings = settings(
-    max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=30,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
 @pytest.mark.parametrize("seed", [*range(20), 828])
 def test_random_sequences(seed: int) -> None:
-    """Each seed plays as ``python -m tests.soak control`` plays it. In 828 a job is built after a later one."""
+    """Each seed plays as ``python -m tests.soak control`` plays it.
+
+    In 828 a job is built after a later one.
+    """
     play(seed, 50)
 
 
@@ -145,7 +168,7 @@ def test_a_sequence_is_the_same_every_time() -> None:
     assert first.store.load() == second.store.load()
 
 
-# -- one controller ----------------------------------------------------------------------------------------------------
+# -- one controller --------------------------------------------------------------------------------
 
 
 def nodes(package: Path = PACKAGE, folder: str = ".") -> dict[str, list[ast.AST]]:
@@ -172,7 +195,9 @@ def calls(name: str) -> set[str]:
 
 
 def test_service_and_virtual_runs_have_one_controller() -> None:
-    """Only the machine follows digests, numbers flows and reacts; its two shells run the machine."""
+    """Only the machine follows digests, numbers flows and reacts; its two shells run the
+    machine.
+    """
     assert calls("Machine") == {"controller/service/leader.py", "virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"controller/machine/machine.py"}
@@ -180,7 +205,9 @@ def test_service_and_virtual_runs_have_one_controller() -> None:
     assert calls("ActiveFlows") == {"controller/machine/reactive.py"}
     assert calls("decide") == {"controller/machine/planning.py"}
     assert calls("Numbering") == {"controller/machine/planning.py", "switches/lowering/lower.py"}
-    assert not any((PACKAGE / name).exists() for name in ("control_loop.py", "scheduler.py", "reaction.py"))
+    assert not any(
+        (PACKAGE / name).exists() for name in ("control_loop.py", "scheduler.py", "reaction.py")
+    )
 
 
 def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
@@ -208,4 +235,6 @@ def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
 
     machine = nodes(folder="controller/machine")
     assert len(machine) > 10
-    assert [module for module, of_module in machine.items() if any(map(imports_forbidden, of_module))] == []
+    assert [
+        module for module, of_module in machine.items() if any(map(imports_forbidden, of_module))
+    ] == []

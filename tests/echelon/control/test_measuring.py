@@ -1,4 +1,6 @@
-"""What hosts measure of iterations: kept, refused where it cannot be, and used in place of the file's sizes."""
+"""What hosts measure of iterations: kept, refused where it cannot be, and used in place of the
+file's sizes.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ def iterations(sent: int, count: int = MOST_ITERATIONS, to: str = "h2") -> list[
     return [HostIteration(Fraction(1, 5), {to: sent}, 3000, Fraction(1, 100))] * count
 
 
-def report(world: World, measured: Sequence[HostIteration], job: str = "a", host: str = "h1") -> int:
-    request = world.carry_out_change(lambda number: ReportIterations(number, job, host, tuple(measured)))
+def report(
+    world: World, measured: Sequence[HostIteration], job: str = "a", host: str = "h1"
+) -> int:
+    request = world.carry_out_change(
+        lambda number: ReportIterations(number, job, host, tuple(measured))
+    )
     world.run()
     return request
 
@@ -67,7 +73,9 @@ def test_the_latest_iteration_of_every_host_is_told(world: World) -> None:
     report(world, [*iterations(PROFILED), *iterations(1, count=1)][-2:])
     report(world, iterations(2, count=1, to="h1"), host="h2")
     told = [one for one in world.facts if isinstance(one, IterationsMeasured)]
-    assert [{host: list(of.sent_bytes.values()) for host, of in one.latest.items()} for one in told] == [
+    assert [
+        {host: list(of.sent_bytes.values()) for host, of in one.latest.items()} for one in told
+    ] == [
         {"h1": [1]},
         {"h1": [1], "h2": [2]},
     ]
@@ -108,7 +116,9 @@ def test_without_the_setting_it_is_only_shown() -> None:
     world = registered(correct_sizes=False)
     report(world, iterations(1_100_000))
     assert sum(sizes(world, "h1")) == PROFILED
-    assert world.machine.measured(world.machine.jobs.jobs["a"]) == {"h1": tuple(iterations(1_100_000))}
+    assert world.machine.measured(world.machine.jobs.jobs["a"]) == {
+        "h1": tuple(iterations(1_100_000))
+    }
 
 
 def test_another_file_of_the_job_begins_anew(world: World) -> None:
@@ -135,7 +145,12 @@ def test_another_file_of_the_job_begins_anew(world: World) -> None:
         (iterations(1, to="h1"), "a", "h1", "unknown-host"),
         (iterations(1, to="\x1b[2J\n"), "a", "h1", "unknown-host"),
         (iterations(1, MOST_ITERATIONS + 1), "a", "h1", "limit-reached"),
-        ([HostIteration(Fraction(1), {f"h{n}": 1 for n in range(MOST_SIZES + 1)})], "a", "h1", "limit-reached"),
+        (
+            [HostIteration(Fraction(1), {f"h{n}": 1 for n in range(MOST_SIZES + 1)})],
+            "a",
+            "h1",
+            "limit-reached",
+        ),
         (iterations(10**9), "a", "h1", "out-of-range"),
         ([HostIteration(Fraction(1, 1000), {"h2": 1}, 10**9)], "a", "h1", "out-of-range"),
     ],

@@ -1,4 +1,6 @@
-"""Links that move from port to port: which files fit, the order of things, and what is left after a crash."""
+"""Links that move from port to port: which files fit, the order of things, and what is left after a
+crash.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ def links(fabric: Fabric) -> set[tuple[str, str]]:
 
 def crossed(world: World) -> set[tuple[str, str]]:
     assert world.machine.in_force is not None
-    return {ends_of(*hop) for flow in world.machine.in_force.planned.plan.flows for hop in pairwise(flow.path)}
+    return {
+        ends_of(*hop)
+        for flow in world.machine.in_force.planned.plan.flows
+        for hop in pairwise(flow.path)
+    }
 
 
 def said(world: World) -> Callable[[int], TurnLinks]:
@@ -54,29 +60,42 @@ def said(world: World) -> Callable[[int], TurnLinks]:
     return lambda request: TurnLinks(request, wiring, Wiring(wiring.then or wiring.now))
 
 
-# -- which files fit ---------------------------------------------------------------------------------------------------
+# -- which files fit -------------------------------------------------------------------------------
 
 
 def test_links_keep_their_ports_and_new_ones_take_free_ones() -> None:
     before = two_by_two()
     after = moved_to(before, before, spec(SQUARE))
     for a, b in links(before) & links(after):
-        assert (after.port_to[a, b], after.port_to[b, a]) == (before.port_to[a, b], before.port_to[b, a])
+        assert (after.port_to[a, b], after.port_to[b, a]) == (
+            before.port_to[a, b],
+            before.port_to[b, a],
+        )
     # leaf1 had spine2 at port 4, which the other leaf has now.
     assert after.port_to["leaf1", "leaf2"] == before.port_to["leaf1", "spine2"]
 
 
 @given(st.data())
 def test_any_links_get_ports_of_their_rates(data: st.DataObject) -> None:
-    """Six switches have four ports each; the order of links and the ports that are fixed do not matter."""
+    """Six switches have four ports each; the order of links and the ports that are fixed do not
+    matter.
+    """
     switches = [f"s{number}" for number in range(6)]
     pairs = [(a, b) for at, a in enumerate(switches) for b in switches[at + 1 :]]
 
     def document(chosen: list[tuple[str, str]]) -> dict[str, Any]:
         rates = {pair: "10 Gbit/s" if pair == ("s0", "s1") else "1 Gbit/s" for pair in chosen}
-        hosts = [{"between": ["h1", "s0"], "rate": "1 Gbit/s"}, {"between": ["h2", "s5"], "rate": "1 Gbit/s"}]
+        hosts = [
+            {"between": ["h1", "s0"], "rate": "1 Gbit/s"},
+            {"between": ["h2", "s5"], "rate": "1 Gbit/s"},
+        ]
         between = [{"between": list(pair), "rate": rates[pair]} for pair in chosen]
-        return {"fabric": "f", "hosts": ["h1", "h2"], "switches": switches, "links": [*hosts, *between]}
+        return {
+            "fabric": "f",
+            "hosts": ["h1", "h2"],
+            "switches": switches,
+            "links": [*hosts, *between],
+        }
 
     def drawn() -> list[tuple[str, str]]:
         chosen = [("s0", "s1"), *((a, b) for a, b in pairwise(switches) if a != "s0")]
@@ -86,21 +105,35 @@ def test_any_links_get_ports_of_their_rates(data: st.DataObject) -> None:
         return data.draw(st.permutations(chosen))
 
     file = build_fabric(spec(document(drawn())))
-    rate = {(end.node, end.port): cable.rate_bps for cable in file.cables for end in (cable.a, cable.b)}
+    rate = {
+        (end.node, end.port): cable.rate_bps for cable in file.cables for end in (cable.a, cable.b)
+    }
     now = file
     for _ in range(2):
         wanted = spec(document(drawn()))
-        if any(sum(name in link.between for link in wanted.links) > len(file.ports[name]) for name in switches):
+        if any(
+            sum(name in link.between for link in wanted.links) > len(file.ports[name])
+            for name in switches
+        ):
             with pytest.raises(RefusedError, match="it has no free port"):
                 moved_to(file, now, wanted)
             continue
         after = moved_to(file, now, wanted)
         ends = [(end.node, end.port) for cable in after.cables for end in (cable.a, cable.b)]
         assert len(set(ends)) == len(ends)
-        assert all(rate[end.node, end.port] == cable.rate_bps for cable in after.cables for end in (cable.a, cable.b))
-        assert [(cable.a.node, cable.b.node) for cable in after.cables] == [one.between for one in wanted.links]
+        assert all(
+            rate[end.node, end.port] == cable.rate_bps
+            for cable in after.cables
+            for end in (cable.a, cable.b)
+        )
+        assert [(cable.a.node, cable.b.node) for cable in after.cables] == [
+            one.between for one in wanted.links
+        ]
         for a, b in links(now) & links(after):
-            assert (now.port_to[a, b], now.port_to[b, a]) == (after.port_to[a, b], after.port_to[b, a])
+            assert (now.port_to[a, b], now.port_to[b, a]) == (
+                after.port_to[a, b],
+                after.port_to[b, a],
+            )
         wiring = Wiring(now, after, begun=True)
         assert Wiring.from_document(wiring.to_document(file), file) is not None
         now = after
@@ -109,12 +142,27 @@ def test_any_links_get_ports_of_their_rates(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"hosts": ["h1", "h2", "h4", "h3"]}, "host 'h3' would have another number .* only links can move"),
-        ({"switches": ["leaf2", "leaf1", "spine1", "spine2"]}, "switch 'leaf1' would have another number"),
-        ({"port": 9}, "'leaf1' cannot be linked to 'leaf2': port 9 is no free port of 1 Gbit/s in the fabric file"),
+        (
+            {"hosts": ["h1", "h2", "h4", "h3"]},
+            "host 'h3' would have another number .* only links can move",
+        ),
+        (
+            {"switches": ["leaf2", "leaf1", "spine1", "spine2"]},
+            "switch 'leaf1' would have another number",
+        ),
+        (
+            {"port": 9},
+            (
+                "'leaf1' cannot be linked to 'leaf2': port 9 is no free port of 1 Gbit/s in the"
+                " fabric file"
+            ),
+        ),
         (
             {"rate": "2 Gbit/s"},
-            "'leaf1' cannot be linked to 'leaf2': it has no free port of 2 Gbit/s in the fabric file",
+            (
+                "'leaf1' cannot be linked to 'leaf2': it has no free port of 2 Gbit/s in the fabric"
+                " file"
+            ),
         ),
         ({"port": 3, "rate": "2 Gbit/s"}, "port 3 is no free port of 2 Gbit/s"),
     ],
@@ -124,7 +172,8 @@ def test_what_does_not_fit_is_refused(world: World, change: dict[str, Any], reas
     document.update({key: value for key, value in change.items() if key in document})
     (joined,) = (link for link in document["links"] if link["between"] == ["leaf1", "leaf2"])
     joined.update(
-        {"rate": change.get("rate", joined["rate"])}, ports={"leaf1": change["port"]} if "port" in change else {}
+        {"rate": change.get("rate", joined["rate"])},
+        ports={"leaf1": change["port"]} if "port" in change else {},
     )
     request = world.move(document)
     with pytest.raises(RefusedError, match=reason):
@@ -136,14 +185,17 @@ def test_jobs_do_not_lose_their_paths(world: World) -> None:
     world.set_link("leaf1", "spine1", drained=True)
     world.run()
     request = world.move(
-        SQUARE | {"links": [link for link in SQUARE["links"] if link["between"] != ["leaf1", "leaf2"]]}
+        SQUARE
+        | {"links": [link for link in SQUARE["links"] if link["between"] != ["leaf1", "leaf2"]]}
     )
     world.run()
-    with pytest.raises(RefusedError, match=r"2 jobs would have no path and leave the plan: a, b \(remove them"):
+    with pytest.raises(
+        RefusedError, match=r"2 jobs would have no path and leave the plan: a, b \(remove them"
+    ):
         world.answer(request)
 
 
-# -- the order of things -----------------------------------------------------------------------------------------------
+# -- the order of things ---------------------------------------------------------------------------
 
 
 def test_each_phase_waits_for_the_one_before(world: World) -> None:
@@ -220,11 +272,16 @@ def test_a_move_that_has_not_begun_can_be_ended(world: World) -> None:
     ended = world.move(TWO_BY_TWO)
     world.run()
     assert world.answer(ended).then is None
-    assert (world.machine.moves.stage, cables_of(world.cabling)) == ("standing", cables_of(two_by_two()))
+    assert (world.machine.moves.stage, cables_of(world.cabling)) == (
+        "standing",
+        cables_of(two_by_two()),
+    )
     assert "no links are to move now" in str(world.error(world.carry_out_change(said(world))))
 
 
-def test_a_move_that_begins_while_switches_still_get_the_last_one_leaves_both_on_record(world: World) -> None:
+def test_a_move_that_begins_while_switches_still_get_the_last_one_leaves_both_on_record(
+    world: World,
+) -> None:
     world.move(SQUARE)
     while world.machine.moves.stage != "installing":
         assert world.step()

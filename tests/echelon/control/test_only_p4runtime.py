@@ -33,7 +33,10 @@ KINDS = {
 
 def test_addresses_are_text(fig2: Scenario) -> None:
     with VirtualTestbed(fig2.fabric) as testbed:
-        assert {name: type(address) for name, address in testbed.addresses.items()} == {"s1": str, "s2": str}
+        assert {name: type(address) for name, address in testbed.addresses.items()} == {
+            "s1": str,
+            "s2": str,
+        }
 
 
 def log_of_a_run(scenario: Scenario, policy: str) -> dict[str, list[tuple[int, str]]]:
@@ -52,7 +55,8 @@ def test_echelon_sends_no_message_during_a_run(fig2: Scenario) -> None:
     assert set(logs) == {"s1", "s2"}
     for log in logs.values():
         assert {kind for _, kind in log} <= KINDS
-        # The first packet leaves after 1 s of computing: what was written was written before, and that was all.
+        # The first packet leaves after 1 s of computing: what was written was written before, and
+        # that was all.
         assert {time_ns for time_ns, _ in log} == {0}
         assert {"set_pipeline", "write"} <= {kind for _, kind in log}
 
@@ -64,9 +68,14 @@ def test_a_central_scheduler_does(fig2: Scenario) -> None:
         assert {"gnmi_set", "digest_ack"} <= {kind for time_ns, kind in log if time_ns > 0}
 
 
-@pytest.mark.parametrize(("policy", "during"), [("echelon", False), ("fair", False), ("varys", True)])
+@pytest.mark.parametrize(
+    ("policy", "during"), [("echelon", False), ("fair", False), ("varys", True)]
+)
 def test_messages_are_counted_from_the_first_event_to_the_last(
-    fig2: Scenario, staged: Callable[[Scenario, str], AbstractContextManager[Any]], policy: str, during: bool
+    fig2: Scenario,
+    staged: Callable[[Scenario, str], AbstractContextManager[Any]],
+    policy: str,
+    during: bool,
 ) -> None:
     """The counts are as above, without trust in the time that the log gives."""
     with staged(fig2, policy) as stage:
@@ -74,7 +83,9 @@ def test_messages_are_counted_from_the_first_event_to_the_last(
         assert all(before.values())
         stage.run()
         after = {name: len(stage.testbed.rpc_log(name)) for name in before}
-        assert {name: after[name] > before[name] for name in before} == dict.fromkeys(before, during)
+        assert {name: after[name] > before[name] for name in before} == dict.fromkeys(
+            before, during
+        )
 
 
 def test_without_a_message_no_packet_gets_through(fig2: Scenario) -> None:

@@ -151,9 +151,13 @@ def test_without_rerouting_links_are_down_and_plans_stay(fabric: Fabric) -> None
 
 
 def test_jobs_that_no_other_path_carries_stay_and_say_why(world: World) -> None:
-    """A switch that only lost its controller forwards as before, and needs no change when it is back."""
+    """A switch that only lost its controller forwards as before, and needs no change when it is
+    back.
+    """
     assert world.machine.in_force is not None
-    before = {name: entries_of(intent) for name, intent in world.machine.in_force.planned.intents.items()}
+    before = {
+        name: entries_of(intent) for name, intent in world.machine.in_force.planned.intents.items()
+    }
     world.disconnect("leaf2")
     ring_out(world)
     for name in ("a", "b"):
@@ -161,7 +165,9 @@ def test_jobs_that_no_other_path_carries_stay_and_say_why(world: World) -> None:
         assert "switch leaf2 does not answer; there is no other path" in str(problem(world, name))
     assert (world.state("local"), problem(world, "local")) == ("installed", None)
     jobs = {name: entries for name, entries in before.items() if name in ("leaf1", "leaf2")}
-    now = {name: entries_of(intent) for name, intent in world.machine.in_force.planned.intents.items()}
+    now = {
+        name: entries_of(intent) for name, intent in world.machine.in_force.planned.intents.items()
+    }
     assert {name: now[name] for name in jobs} == jobs
     world.connect("leaf2")
     ring_out(world)
@@ -194,7 +200,9 @@ def test_a_port_that_is_down_takes_its_link_out(world: World, other: str) -> Non
     port = world.fabric.port_to["spine1", other]
     world.tell(PortsChanged("spine1", frozenset({port})))
     assert ring_out(world) == [GRACE_S]
-    assert world.machine.outages.links == {(other, "spine1"): f"port {port} of switch spine1 is down"}
+    assert world.machine.outages.links == {
+        (other, "spine1"): f"port {port} of switch spine1 is down"
+    }
     assert crossing(world) == {"spine2"}
     assert {world.state(name) for name in ("a", "b", "local")} == {"installed"}
     world.tell(PortsChanged("spine1", frozenset()))
@@ -206,7 +214,10 @@ def test_a_host_whose_port_is_down_is_told_in_the_rows_of_its_jobs(world: World)
     port = world.fabric.port_to["leaf1", "h1"]
     world.tell(PortsChanged("leaf1", frozenset({port})))
     ring_out(world)
-    assert [f"port {port} of switch leaf1 is down" in str(problem(world, name)) for name in ("a", "b", "local")] == [
+    assert [
+        f"port {port} of switch leaf1 is down" in str(problem(world, name))
+        for name in ("a", "b", "local")
+    ] == [
         True,
         False,
         True,

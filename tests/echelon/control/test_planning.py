@@ -40,7 +40,9 @@ def planner(fabric: Fabric, **limited: int) -> Planner:
 
 def job(name: str, *workers: str, number: int = 1, compute: str = "10 ms") -> RegisteredJob:
     spec = ring(name, list(workers), compute=compute)
-    return from_document({"number": number, "accepted_at": float(number), "spec": spec, "offsets_s": {}})
+    return from_document(
+        {"number": number, "accepted_at": float(number), "spec": spec, "offsets_s": {}}
+    )
 
 
 def test_without_jobs_there_is_a_plan_under_every_policy(fabric: Fabric) -> None:
@@ -85,7 +87,9 @@ def test_many_jobs_at_fault_are_found(fabric: Fabric) -> None:
 
 
 def test_a_job_whose_host_is_gone_is_left_out(fabric: Fabric) -> None:
-    planned = planner(fabric).plan(PlanRequest((job("a", "h1", "h9"), job("b", "h1", "h2", number=2)), fabric, ECHELON))
+    planned = planner(fabric).plan(
+        PlanRequest((job("a", "h1", "h9"), job("b", "h1", "h2", number=2)), fabric, ECHELON)
+    )
     assert [one.name for one in planned.registered] == ["b"]
     assert "'h9' is not a host of fabric 'two_by_two'" in planned.problems["a"]
 
@@ -95,7 +99,11 @@ CUT = (("leaf1", "spine1"), ("leaf1", "spine2"))
 
 def test_a_job_without_a_path_leaves_the_plan_and_holds_up_nobody(fabric: Fabric) -> None:
     keeps = planner(fabric)
-    across, here, new = job("a", "h1", "h3"), job("b", "h1", "h2", number=2), job("c", "h3", "h4", number=3)
+    across, here, new = (
+        job("a", "h1", "h3"),
+        job("b", "h1", "h2", number=2),
+        job("c", "h3", "h4", number=3),
+    )
     keeps.plan(PlanRequest((across, here), fabric, ECHELON))
     cut = fabric.without(CUT)
     planned = keeps.plan(PlanRequest((across, here, new), cut, ECHELON))
@@ -103,7 +111,9 @@ def test_a_job_without_a_path_leaves_the_plan_and_holds_up_nobody(fabric: Fabric
     assert planned.problems.keys() == {"a"}
     assert planned.plan.by_job.keys() == {"b", "c"}
     # Changes of the others go on, and the job is back with its path.
-    assert keeps.plan(PlanRequest((across, new), cut, ChosenPolicy("fair"))).plan.by_job.keys() == {"c"}
+    assert keeps.plan(PlanRequest((across, new), cut, ChosenPolicy("fair"))).plan.by_job.keys() == {
+        "c"
+    }
     again = keeps.plan(PlanRequest((across, new), fabric, ECHELON))
     assert again.problems == {}
     assert [one.name for one in again.registered] == ["a", "c"]
@@ -121,7 +131,10 @@ def test_jobs_that_are_all_without_a_path_leave_the_plan(fabric: Fabric) -> None
 
 
 def test_a_restart_leaves_out_the_same_jobs(fabric: Fabric) -> None:
-    """Two of three jobs fit, the younger two because they came first. A restart must not prefer the oldest."""
+    """Two of three jobs fit, the younger two because they came first.
+
+    A restart must not prefer the oldest.
+    """
     first = planner(fabric, max_flows=10)
     jobs = tuple(job(f"j{n}", "h1", "h2", number=n) for n in range(1, 4))
     fits = first.plan(PlanRequest(jobs[1:], fabric, ECHELON))
@@ -129,7 +142,10 @@ def test_a_restart_leaves_out_the_same_jobs(fabric: Fabric) -> None:
     assert before.problems.keys() == {"j1"}
     kept = {**fits.kept, **before.kept}
     second = planner(fabric, max_flows=10)
-    second.restore({name: document for name, document in kept.items() if document}, before.carried or fits.carried)
+    second.restore(
+        {name: document for name, document in kept.items() if document},
+        before.carried or fits.carried,
+    )
     after = second.plan(PlanRequest(jobs, fabric, ECHELON))
     assert after.problems.keys() == {"j1"}
     assert {name: set(intent.entries) for name, intent in after.intents.items()} == {
@@ -137,7 +153,9 @@ def test_a_restart_leaves_out_the_same_jobs(fabric: Fabric) -> None:
     }
 
 
-def test_a_policy_that_breaks_is_an_error_and_is_made_anew(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_breaks_is_an_error_and_is_made_anew(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = []
 
     class Breaks:
@@ -209,7 +227,9 @@ CHOICES = [
 @settings(max_examples=examples(8), deadline=None)
 @given(presences=st.lists(st.sets(st.sampled_from(range(5)), min_size=1), min_size=1, max_size=4))
 def test_a_restart_changes_no_plan(policy: ChosenPolicy, presences: list[set[int]]) -> None:
-    """Jobs of unequal length come and go; then the same ones are planned again, by one who knows what was saved."""
+    """Jobs of unequal length come and go; then the same ones are planned again, by one who knows
+    what was saved.
+    """
     fabric = build_fabric(FabricSpec.model_validate(TWO_BY_TWO))
     jobs = [job(f"j{n}", "h1", "h3", number=n + 1, compute=f"{10 * 2**n} ms") for n in range(5)]
     first = planner(fabric)
@@ -222,7 +242,8 @@ def test_a_restart_changes_no_plan(policy: ChosenPolicy, presences: list[set[int
         carried = planned.carried if planned.carried is not None else carried
     second = planner(fabric)
     second.restore(
-        {name: document for name, document in documents.items() if document}, json.loads(json.dumps(carried))
+        {name: document for name, document in documents.items() if document},
+        json.loads(json.dumps(carried)),
     )
     again = second.plan(wanted)
     assert again.plan.by_job == planned.plan.by_job
@@ -234,10 +255,14 @@ def test_a_restart_changes_no_plan(policy: ChosenPolicy, presences: list[set[int
 def test_what_another_version_of_a_policy_carried_is_no_obstacle(fabric: Fabric) -> None:
     keeps = planner(fabric)
     keeps.restore({}, {"name": "fair", "parameters": {}, "carried": {"first": {"j1": 99}}})
-    assert keeps.plan(PlanRequest((job("j1", "h1", "h2"),), fabric, ChosenPolicy("fair"))).plan.by_job.keys() == {"j1"}
+    assert keeps.plan(
+        PlanRequest((job("j1", "h1", "h2"),), fabric, ChosenPolicy("fair"))
+    ).plan.by_job.keys() == {"j1"}
 
 
-def test_a_job_that_is_replaced_by_one_that_does_not_fit_keeps_nobody_waiting(fabric: Fabric) -> None:
+def test_a_job_that_is_replaced_by_one_that_does_not_fit_keeps_nobody_waiting(
+    fabric: Fabric,
+) -> None:
     small = planner(fabric, max_flows=10)
     one, other, new = (job(f"j{n}", "h1", "h2", number=n) for n in range(1, 4))
     elsewhere = job("elsewhere", "h3", "h4", number=4)
@@ -253,8 +278,12 @@ def test_a_job_that_is_replaced_by_one_that_does_not_fit_keeps_nobody_waiting(fa
     assert set(planned.problems) == {"j1"}
 
 
-def test_a_job_that_lowering_breaks_at_is_left_out(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault in the planning of one job must not end the service, which would meet the same job again and again."""
+def test_a_job_that_lowering_breaks_at_is_left_out(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault in the planning of one job must not end the service, which would meet the same job
+    again and again.
+    """
     keeps = planner(fabric)
     good = job("good", "h1", "h2")
     keeps.plan(PlanRequest((good,), fabric, ECHELON))
@@ -276,7 +305,9 @@ def test_a_job_that_lowering_breaks_at_is_left_out(fabric: Fabric, monkeypatch: 
         )
 
 
-def test_halving_takes_no_longer_for_the_names_of_many_jobs(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halving_takes_no_longer_for_the_names_of_many_jobs(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Jobs are found by name, not by comparing each with each."""
     compared = 0
 

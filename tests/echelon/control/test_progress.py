@@ -33,7 +33,10 @@ def line() -> JobLine:
 
 
 class Model(RuleBasedStateMachine):
-    """`wanted`: by job (its generation, its switches). `plans`: all so far. A switch acknowledges any of them."""
+    """`wanted`: by job (its generation, its switches).
+
+    `plans`: all so far. A switch acknowledges any of them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +112,9 @@ class Model(RuleBasedStateMachine):
 
     def is_installed(self, job: str) -> bool:
         version = self.in_plan[job].get(self.wanted[job])
-        return version is not None and all(self.held.get(switch, 0) >= version for switch in self.switches[job])
+        return version is not None and all(
+            self.held.get(switch, 0) >= version for switch in self.switches[job]
+        )
 
     @invariant()
     def states_agree(self) -> None:

@@ -29,7 +29,9 @@ def registration(name: str, quota: Quota, *workers: str, number: int = 0) -> Reg
 
 def ask(world: World, name: str, quota: Quota, *workers: str) -> int:
     document = ring(name, *(workers or ("h1", "h2")))
-    return world.carry_out_change(lambda number: RegisterJob(number, document, parse_job(document), True, quota=quota))
+    return world.carry_out_change(
+        lambda number: RegisterJob(number, document, parse_job(document), True, quota=quota)
+    )
 
 
 def test_a_client_has_a_limit_of_jobs_and_others_do_not(world: World) -> None:

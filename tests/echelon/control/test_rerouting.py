@@ -1,7 +1,8 @@
-"""Flows that take other paths while jobs send: in no state between two plans does a packet circle or fall into a hole.
+"""Flows that take other paths while jobs send: in no state between two plans does a packet circle
+or fall into a hole.
 
-A walk through the entries of all switches is what the packets do. Switches are brought to what they should hold one
-after the other, in every order.
+A walk through the entries of all switches is what the packets do. Switches are brought to what they
+should hold one after the other, in every order.
 """
 
 from __future__ import annotations
@@ -40,10 +41,19 @@ def spec(*chords: tuple[int, int]) -> FabricSpec:
 
 
 def moves(*wirings: tuple[tuple[int, int], ...]) -> list[tuple[Planned, Fabric]]:
-    """Return the plans of moves from each of these links to the next: each with the links that there are then."""
+    """Return the plans of moves from each of these links to the next: each with the links that
+    there are then.
+    """
     file = build_fabric(spec(*wirings[0]))
     jobs = tuple(
-        from_document({"number": number, "accepted_at": float(number), "spec": ring(name, *workers), "offsets_s": {}})
+        from_document(
+            {
+                "number": number,
+                "accepted_at": float(number),
+                "spec": ring(name, *workers),
+                "offsets_s": {},
+            }
+        )
         for number, (name, workers) in enumerate(JOBS.items(), start=1)
     )
     planner = Planner(dict.fromkeys(file.switches, softswitch()))
@@ -69,11 +79,18 @@ def packets(planned: Planned, fabric: Fabric) -> Iterator[tuple[Packet, tuple[st
             yield Packet(identities[flow.flow], flow.path[-1]), flow.path
 
 
-def found(before: Mapping[str, Intent], after: Mapping[str, Intent], last: Planned, fabric: Fabric) -> Iterator[str]:
+def found(
+    before: Mapping[str, Intent], after: Mapping[str, Intent], last: Planned, fabric: Fabric
+) -> Iterator[str]:
     """Yield what may befall packets while switches go from one intent to the next, in any order."""
-    old, new = ({name: tables_of(intent.entries) for name, intent in all_.items()} for all_ in (before, after))
+    old, new = (
+        {name: tables_of(intent.entries) for name, intent in all_.items()}
+        for all_ in (before, after)
+    )
     for ahead in subsets(old):
-        tables: dict[str, Tables] = {name: new[name] if name in ahead else old[name] for name in old}
+        tables: dict[str, Tables] = {
+            name: new[name] if name in ahead else old[name] for name in old
+        }
         for packet, path in packets(last, fabric):
             # It may be anywhere on its former path.
             for at in path[1:-1]:
@@ -81,7 +98,9 @@ def found(before: Mapping[str, Intent], after: Mapping[str, Intent], last: Plann
 
 
 @pytest.mark.parametrize("wirings", [(OPPOSITE, TURNED, OPPOSITE), (OPPOSITE, OTHERS, TURNED)])
-def test_no_packet_circles_while_links_move(wirings: tuple[tuple[tuple[int, int], ...], ...]) -> None:
+def test_no_packet_circles_while_links_move(
+    wirings: tuple[tuple[tuple[int, int], ...], ...],
+) -> None:
     unordered = set()
     for (before, _), (after, fabric) in pairwise(moves(*wirings)):
         unordered |= set(found(before.intents, after.intents, before, fabric))
@@ -91,7 +110,7 @@ def test_no_packet_circles_while_links_move(wirings: tuple[tuple[tuple[int, int]
     assert any("circles" in fault for fault in unordered), "nothing can go wrong without an order"
 
 
-# -- the machine -------------------------------------------------------------------------------------------------------
+# -- the machine -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -128,10 +147,17 @@ def test_no_switch_is_ahead_of_the_others_by_more_than_a_step(world: World) -> N
     assert world.machine.in_force is not None
     while world.step(alarms=False):
         holds = [switch.acknowledged or 0 for switch in world.switches.values()]
-        writes = [switch.writing.version for switch in world.switches.values() if switch.writing is not None]
+        writes = [
+            switch.writing.version
+            for switch in world.switches.values()
+            if switch.writing is not None
+        ]
         assert max([*holds, *writes]) <= min(holds) + 1
     assert not any(isinstance(fact, OrderGivenUp) for fact in world.facts)
-    assert world.machine.in_force.planned.version == before + len(world.machine.in_force.planned.steps) + 1
+    assert (
+        world.machine.in_force.planned.version
+        == before + len(world.machine.in_force.planned.steps) + 1
+    )
     check_at_rest(world)
 
 
@@ -160,7 +186,9 @@ def test_a_switch_that_stays_behind_holds_up_the_others_for_a_while_only(world: 
     for alarm in [one for one in world.waiting(SetAlarm) if one.alarm.what == "step"]:
         world.carry_out(alarm)
     assert OrderGivenUp(version, ("spine2",)) in world.facts
-    assert {switch.wanted.version for switch in world.switches.values() if switch.wanted is not None} == {version}
+    assert {
+        switch.wanted.version for switch in world.switches.values() if switch.wanted is not None
+    } == {version}
     world.run()
     check_at_rest(world)
 
@@ -173,7 +201,9 @@ def test_a_switch_that_is_away_holds_up_nobody(world: World, away: str) -> None:
         pass
     assert world.machine.in_force is not None
     version = world.machine.in_force.planned.version
-    assert {switch.acknowledged for name, switch in world.switches.items() if name != away} == {version}
+    assert {switch.acknowledged for name, switch in world.switches.items() if name != away} == {
+        version
+    }
     world.run()
     check_at_rest(world)
 

@@ -54,7 +54,9 @@ def make() -> CentralScheduler:
 
 
 def shares(scheduler: CentralScheduler) -> dict[str, Fraction]:
-    """Return the shares of the active flows at the port to h2, by the queues that the plan in force has."""
+    """Return the shares of the active flows at the port to h2, by the queues that the plan in force
+    has.
+    """
     port = scheduler.plan.schedules[OUT]
     queue = {f.flow: f.ranking.queue for f in scheduler.plan.flows if isinstance(f.ranking, Fixed)}
     weights = {name: port[queue[name]].weight for _, name in scheduler.active}
@@ -66,7 +68,10 @@ def test_a_coflow_finishes_together(scheduler: CentralScheduler) -> None:
     for key in KEYS:
         assert scheduler.start(key, 1, Fraction(1))
     scheduler.decide(Fraction(2), {KEYS[0]: 1000 - 100, KEYS[1]: 1000 - 200, KEYS[2]: 1000 - 300})
-    assert all(abs(shares(scheduler)[name] - Fraction(k, 6)) < Fraction(1, 1000) for k, name in enumerate(FLOWS, 1))
+    assert all(
+        abs(shares(scheduler)[name] - Fraction(k, 6)) < Fraction(1, 1000)
+        for k, name in enumerate(FLOWS, 1)
+    )
     assert scheduler.finish(KEYS[0], 1)
     scheduler.decide(Fraction(3), {KEYS[1]: 1000 - 100, KEYS[2]: 1000 - 300})
     assert abs(shares(scheduler)["f1"] - Fraction(1, 4)) < Fraction(1, 1000)
@@ -106,7 +111,12 @@ def test_a_restart_after_a_lost_finish_counts_anew(scheduler: CentralScheduler) 
     scheduler.start(KEYS[1], 0, Fraction(2))
     assert scheduler.start(KEYS[0], 0, Fraction(3))
     again = scheduler.active[KEYS[0]]
-    assert (again.iteration, again.start_s, again.sequence, again.remaining_bytes) == (0, 3, 3, 1000)
+    assert (again.iteration, again.start_s, again.sequence, again.remaining_bytes) == (
+        0,
+        3,
+        3,
+        1000,
+    )
     assert not scheduler.finish(KEYS[0], 255), "too late: that is another iteration"
     assert KEYS[0] in scheduler.active
     assert scheduler.finish(KEYS[0], 0)
@@ -119,7 +129,9 @@ def test_a_finish_that_overtakes_its_start(scheduler: CentralScheduler) -> None:
     assert scheduler.active == {}
 
 
-def test_a_flow_that_has_passed_but_is_not_finished_counts_as_almost_nothing(scheduler: CentralScheduler) -> None:
+def test_a_flow_that_has_passed_but_is_not_finished_counts_as_almost_nothing(
+    scheduler: CentralScheduler,
+) -> None:
     for key in KEYS[:2]:
         scheduler.start(key, 1, Fraction(0))
     scheduler.decide(Fraction(1), {KEYS[0]: 5000})
@@ -131,8 +143,12 @@ def test_a_flow_that_has_passed_but_is_not_finished_counts_as_almost_nothing(sch
     st.lists(st.tuples(st.booleans(), st.sampled_from(KEYS), st.integers(0, 2)), max_size=30),
     st.dictionaries(st.sampled_from(KEYS), st.integers(0, 2000)),
 )
-def test_any_history(history: list[tuple[bool, tuple[str, str], int]], passed: dict[tuple[str, str], int]) -> None:
-    """Active are the flows whose latest news is a start; each gets the share of what it still has to send."""
+def test_any_history(
+    history: list[tuple[bool, tuple[str, str], int]], passed: dict[tuple[str, str], int]
+) -> None:
+    """Active are the flows whose latest news is a start; each gets the share of what it still has
+    to send.
+    """
     scheduler = make()
     model: dict[tuple[str, str], int] = {}
     over: dict[tuple[str, str], int] = {}
@@ -153,13 +169,21 @@ def test_any_history(history: list[tuple[bool, tuple[str, str], int]], passed: d
     assert {key: flow.iteration for key, flow in scheduler.active.items()} == model
     scheduler.decide(Fraction(0), passed)
     if model:
-        # One coflow for each iteration: of equal bottlenecks the older, but in general the smaller goes first.
+        # One coflow for each iteration: of equal bottlenecks the older, but in general the smaller
+        # goes first.
         remaining = {key: max(1000 - passed.get(key, 0), 1) for key in model}
-        coflows = {i: sum(remaining[key] for key in model if model[key] == i) for i in set(model.values())}
+        coflows = {
+            i: sum(remaining[key] for key in model if model[key] == i) for i in set(model.values())
+        }
         sequence = {key: flow.sequence for key, flow in scheduler.active.items()}
-        first = min(coflows, key=lambda i: (coflows[i], min(sequence[key] for key in model if model[key] == i)))
+        first = min(
+            coflows,
+            key=lambda i: (coflows[i], min(sequence[key] for key in model if model[key] == i)),
+        )
         port = scheduler.plan.schedules[OUT]
-        queue = {f.flow: f.ranking.queue for f in scheduler.plan.flows if isinstance(f.ranking, Fixed)}
+        queue = {
+            f.flow: f.ranking.queue for f in scheduler.plan.flows if isinstance(f.ranking, Fixed)
+        }
         for key in model:
             settings_ = port[queue[key[1]]]
             assert settings_.level == (1 if model[key] == first else 0)

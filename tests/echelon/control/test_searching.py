@@ -1,4 +1,6 @@
-"""Searches for better plans: when they begin, what becomes of their results, and what they cannot spoil."""
+"""Searches for better plans: when they begin, what becomes of their results, and what they cannot
+spoil.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ class Told:
     """A search that finds what a test says, or nothing; and behind that, other candidates."""
 
     def __init__(
-        self, search: PlanSearch, found: CandidatePlan | None, slowdown: float, others: Sequence[CandidatePlan] = ()
+        self,
+        search: PlanSearch,
+        found: CandidatePlan | None,
+        slowdown: float,
+        others: Sequence[CandidatePlan] = (),
     ) -> None:
         self.group = search.group
         self._found = found
@@ -40,7 +46,9 @@ class Told:
     def run(self) -> Choice[CandidatePlan]:
         if self._found is None:
             raise PlanError("no plan can be simulated")
-        best = Prediction(self._found, dict.fromkeys(self.group, self._slowdown), 1.1 * self._slowdown, 4)
+        best = Prediction(
+            self._found, dict.fromkeys(self.group, self._slowdown), 1.1 * self._slowdown, 4
+        )
         worse = (Prediction(other, best.slowdowns, 2 * best.score, 4) for other in self._others)
         return Choice(best, (best, *worse))
 
@@ -51,7 +59,10 @@ class Scripted(Echelon):
     name = "scripted"
 
     def __init__(
-        self, finds: list[CandidatePlan | None], slowdown: float = 1.0, others: Sequence[CandidatePlan] = ()
+        self,
+        finds: list[CandidatePlan | None],
+        slowdown: float = 1.0,
+        others: Sequence[CandidatePlan] = (),
     ) -> None:
         super().__init__()
         self._finds, self._slowdown, self._others = finds, slowdown, others
@@ -74,9 +85,14 @@ def fabric() -> Fabric:
 
 
 def world_of(
-    fabric: Fabric, *finds: CandidatePlan | None, slowdown: float = 1.0, others: Sequence[CandidatePlan] = ()
+    fabric: Fabric,
+    *finds: CandidatePlan | None,
+    slowdown: float = 1.0,
+    others: Sequence[CandidatePlan] = (),
 ) -> tuple[World, list[Scripted]]:
-    """Return a world at rest with two jobs that share links, and the policies that it has made; no search is run."""
+    """Return a world at rest with two jobs that share links, and the policies that it has made; no
+    search is run.
+    """
     made: list[Scripted] = []
 
     def make(chosen: ChosenPolicy) -> Any:
@@ -263,7 +279,7 @@ def test_a_policy_that_simulates_nothing_ends_the_search(fabric: Fabric) -> None
     assert world.machine.searches.plans == {}
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 def test_a_plan_that_switches_cannot_carry_replaces_nothing(fabric: Fabric) -> None:
@@ -282,7 +298,9 @@ def test_a_plan_that_switches_cannot_carry_replaces_nothing(fabric: Fabric) -> N
     assert labels(world) == {"fair"}
 
 
-def test_the_next_best_plan_that_switches_can_carry_replaces_one_that_they_cannot(fabric: Fabric) -> None:
+def test_the_next_best_plan_that_switches_can_carry_replaces_one_that_they_cannot(
+    fabric: Fabric,
+) -> None:
     world, _ = world_of(fabric, IMPOSSIBLE, others=(CandidatePlan(policy="nor-this"), FAIR, SRPT))
     search(world)
     assert labels(world) == {"fair"}
@@ -337,7 +355,7 @@ def test_searches_begin_again_ever_later_after_their_process_has_ended(fabric: F
     assert labels(world) == {"fair"}
 
 
-# -- predictions -------------------------------------------------------------------------------------------------------
+# -- predictions -----------------------------------------------------------------------------------
 
 ALONE_S = 0.010 + 2 * 0.5e6 * 8 / 1e9
 """Ten milliseconds of computing, then a ring of two with 1 MB both ways at 1 Gbit/s."""
@@ -371,28 +389,35 @@ def test_predictions_that_hold_change_nothing(fabric: Fabric) -> None:
     assert len(judged) == 6
     for fact in judged:
         assert fact.predicted_s == pytest.approx(1.5 * ALONE_S)
-        assert fact.measured_s == pytest.approx({"a": 1.52, "b": 1.48}[fact.job] * ALONE_S, rel=1e-3)
+        assert fact.measured_s == pytest.approx(
+            {"a": 1.52, "b": 1.48}[fact.job] * ALONE_S, rel=1e-3
+        )
         assert not fact.again
     assert world.waiting(SearchPlan) == []
 
 
-def test_a_prediction_that_is_wrong_calls_for_a_search_from_the_observed_phases(fabric: Fabric) -> None:
+def test_a_prediction_that_is_wrong_calls_for_a_search_from_the_observed_phases(
+    fabric: Fabric,
+) -> None:
     world, made = world_of(fabric, FAIR, slowdown=1.5)
     search(world)
     period_s = 1.6 * ALONE_S
     assert iterate(world, JUDGED - 1 + UNTIMED, a=period_s, b=period_s) == []
     judged = iterate(world, 1, a=period_s, b=period_s)
     asked_s = world.now_s
-    assert [fact.again for fact in judged] == [False, True], "once for both, when both have iterated"
+    assert [fact.again for fact in judged] == [False, True], (
+        "once for both, when both have iterated"
+    )
     all_but_searches(world)
     (under_way,) = world.waiting(SearchPlan)
     assert under_way.search.group == frozenset("ab")
-    # The last iterations began 10 ms of computing before their head flows started, of which the fastest report took the
-    # millisecond of an event. The next ones begin a period later.
+    # The last iterations began 10 ms of computing before their head flows started, of which the
+    # fastest report took the millisecond of an event. The next ones begin a period later.
     head_s = 1000 + period_s * (JUDGED - 1 + UNTIMED) + 0.001
     expected_s = (head_s - 0.010 - asked_s) % period_s
     assert made[-1].starts_s[-1] == pytest.approx({"a": expected_s, "b": expected_s}, abs=1e-5)
-    # While it is under way, nothing else is asked for; it changes nothing, so the next one has to wait twice as long.
+    # While it is under way, nothing else is asked for; it changes nothing, so the next one has to
+    # wait twice as long.
     assert not any(fact.again for fact in iterate(world, JUDGED, a=period_s, b=period_s))
     search(world)
     assert not any(fact.again for fact in iterate(world, JUDGED, a=period_s, b=period_s))

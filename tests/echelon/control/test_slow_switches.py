@@ -1,4 +1,7 @@
-"""Switches that take longer than any deadline. No run in virtual time may depend on how long they take."""
+"""Switches that take longer than any deadline.
+
+No run in virtual time may depend on how long they take.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ class Late(grpc.ServerInterceptor):  # type: ignore[misc]
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock leaps by an hour whenever it is read, so that every timer rings at once."""
+    """An event loop whose clock leaps by an hour whenever it is read, so that every timer rings at
+    once.
+    """
 
     leaps = 0
 
@@ -72,10 +77,14 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def outcome(scenario: Scenario, target: str) -> PolicyRun:
     # A reactive policy: its decisions need digests, counters, writes and acknowledgements.
     few = scaled(scenario, Fraction(1, 10)).scenario
-    return run(few, "varys", lambda: make_policy("varys"), lambda _job, _iteration: None, target=target)
+    return run(
+        few, "varys", lambda: make_policy("varys"), lambda _job, _iteration: None, target=target
+    )
 
 
-def test_a_run_in_virtual_time_waits_for_them(fig2: Scenario, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_virtual_time_waits_for_them(
+    fig2: Scenario, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow = outcome(fig2, target)
     monkeypatch.undo()
     assert slow.records == outcome(fig2, target).records

@@ -183,7 +183,9 @@ def test_the_same_again_is_one_record(world: World) -> None:
     ]
 
 
-def test_the_job_that_was_silent_for_longest_goes_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_that_was_silent_for_longest_goes_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(story, "JOBS", 3)
     stories, now = Stories(), world.now
     stories.restore("abc", now)

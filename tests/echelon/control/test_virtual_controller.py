@@ -1,4 +1,7 @@
-"""The controller around real switches in virtual time: plan, events, new plan. Times and weights of Fig. 2 by hand."""
+"""The controller around real switches in virtual time: plan, events, new plan.
+
+Times and weights of Fig. 2 by hand.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,15 @@ def scheduler_port(stage: Any, scenario: Scenario) -> Any:
 
 def queue_of_each_flow(stage: Any, scenario: Scenario) -> list[int]:
     plan = stage.controller.machine.in_force.planned.plan
-    return [next(f.ranking.queue for f in plan.flows if f.flow == flow.name) for flow in scenario.jobs[0].flows]
+    return [
+        next(f.ranking.queue for f in plan.flows if f.flow == flow.name)
+        for flow in scenario.jobs[0].flows
+    ]
 
 
 def test_varys_weights_at_the_bottleneck(fig2: Scenario, staged: Staged) -> None:
-    """Flows start at 1, 2 and 3 s and take 2 s of the link each; MADD has all that are active finish together.
+    """Flows start at 1, 2 and 3 s and take 2 s of the link each; MADD has all that are active
+    finish together.
 
     At 2 s they have 1 and 2 s to go; at 3 s, after 1/3 and 2/3 of a second each, 2/3, 4/3 and 2 s.
     """
@@ -70,7 +77,9 @@ def test_varys_weights_at_the_bottleneck(fig2: Scenario, staged: Staged) -> None
         of_active = weights[:count]
         # Up to a window of packets (8 of 2000) is on its way to where bytes are counted.
         for weight, part in zip(of_active, ratio, strict=False):
-            assert abs(Fraction(weight, max(of_active)) - Fraction(part, ratio[count - 1])) < Fraction(1, 100)
+            assert abs(
+                Fraction(weight, max(of_active)) - Fraction(part, ratio[count - 1])
+            ) < Fraction(1, 100)
         assert all(weight == 1 for weight in weights[count:])
     assert level_1[-1] == [1, 1, 1], "when all is finished, all queues are equal again"
     # All activations have arrived at 7 s; then worker 2 computes three times 1 s.
@@ -86,21 +95,26 @@ def test_the_tracker_sees_what_the_emulator_records(fig2: Scenario, staged: Stag
         seen = view.tardiness_s
         assert len(seen) == 2
         packet_s = Fraction(1, 1000)
-        for tardiness_s, record in zip(seen, stage.emulator.records["pipeline"].iterations, strict=True):
+        for tardiness_s, record in zip(
+            seen, stage.emulator.records["pipeline"].iterations, strict=True
+        ):
             reference_s = record.references[echelonflow.name]
             expected_s = max(
                 record.flows[name].finish - reference_s - offset_s
                 for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True)
             )
             assert abs(tardiness_s - expected_s) < 20 * packet_s
-        # At the first switch nothing has waited yet: worker 1 computes for 1 s between two activations.
+        # At the first switch nothing has waited yet: worker 1 computes for 1 s between two
+        # activations.
         assert view.distances_s is not None
-        assert all(abs(distance - index) < packet_s for index, distance in enumerate(view.distances_s))
+        assert all(
+            abs(distance - index) < packet_s for index, distance in enumerate(view.distances_s)
+        )
 
 
 def test_bytes_of_an_iteration_are_counted_from_its_start(fig2: Scenario, staged: Staged) -> None:
-    """Counters run on, so second iterations would look finished from the beginning without the counters' values at
-    the start.
+    """Counters run on, so second iterations would look finished from the beginning without the
+    counters' values at the start.
     """
     with staged(replace(fig2, iterations=2), "varys") as stage:
         stage.run()
@@ -114,7 +128,8 @@ def test_control_latency_passes_before_switches_change(fig2: Scenario, staged: S
         stage.run()
         log = stage.testbed.rpc_log("s1")
     times = sorted({now_ns for now_ns, kind in log if kind == "gnmi_set" and now_ns})
-    # The first packet of the first flow reaches s1 10 us of sending and 1 us of cable after it starts at 1 s.
+    # The first packet of the first flow reaches s1 10 us of sending and 1 us of cable after it
+    # starts at 1 s.
     assert times[0] == NS + 11_000 + latency_ns
 
 
@@ -124,9 +139,13 @@ def test_the_controller_may_stop_in_the_middle(fig2: Scenario) -> None:
     logs: dict[str, list[int]] = {}
 
     def observe(testbed: VirtualTestbed, _emulator: object) -> None:
-        logs.update({name: [time for time, _ in testbed.rpc_log(name)] for name in testbed.switches})
+        logs.update(
+            {name: [time for time, _ in testbed.rpc_log(name)] for name in testbed.switches}
+        )
 
-    result = run(scenario, "varys", lambda: make_policy("varys"), lambda job, iteration: None, observe)
+    result = run(
+        scenario, "varys", lambda: make_policy("varys"), lambda job, iteration: None, observe
+    )
     iterations = result.records["pipeline"].iterations
     assert len(iterations) == 2
     end_ns = iterations[0].finish * NS  # type: ignore[operator]
@@ -144,13 +163,20 @@ def test_a_switch_that_cannot_be_reached_is_named(fig2: Scenario) -> None:
             sessions(TARGETS["softswitch"], fig2.fabric, addresses),
             softswitch(),
         )
-        with pytest.raises(SouthboundError, match=r"switch s2: no P4Runtime session at 127\.0\.0\.1:1"), controller:
+        with (
+            pytest.raises(
+                SouthboundError, match=r"switch s2: no P4Runtime session at 127\.0\.0\.1:1"
+            ),
+            controller,
+        ):
             raise AssertionError("connected to nobody")
         # The switches of this process keep threads of their own.
         assert "controller" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_lost_during_a_run_ends_it_with_the_reason(
+    fig2: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def progress(job: str, iteration: int) -> None:
         # In a thread of its own: here the switches are in the middle of something.
         threading.Thread(target=testbeds[0].servers["s2"].stop).start()
@@ -163,16 +189,27 @@ def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, mon
     testbeds: list[Any] = []
     controllers: list[Any] = []
     enter_testbed, enter_controller = VirtualTestbed.__enter__, VirtualController.__enter__
-    monkeypatch.setattr(VirtualTestbed, "__enter__", lambda self: testbeds.append(self) or enter_testbed(self))
-    monkeypatch.setattr(VirtualController, "__enter__", lambda self: controllers.append(self) or enter_controller(self))
+    monkeypatch.setattr(
+        VirtualTestbed, "__enter__", lambda self: testbeds.append(self) or enter_testbed(self)
+    )
+    monkeypatch.setattr(
+        VirtualController,
+        "__enter__",
+        lambda self: controllers.append(self) or enter_controller(self),
+    )
     with pytest.raises(RunError, match=r"fair: switch s2: the session at .* is closed or broken"):
         run(replace(fig2, iterations=2), "fair", lambda: make_policy("fair"), progress)
 
 
 def test_nothing_is_left_behind(
-    fig2: Scenario, staged: Staged, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    fig2: Scenario,
+    staged: Staged,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """No thread and no pending task (asyncio would complain) is left, and nothing of ours on standard error."""
+    """No thread and no pending task (asyncio would complain) is left, and nothing of ours on
+    standard error.
+    """
     caplog.set_level(logging.WARNING)
     for policy in ("echelon", "varys"):
         with staged(fig2, policy) as stage:

@@ -1,7 +1,8 @@
-"""Everything around the controller's machine, moved by hand: a durable store, switches, time, work that takes a while.
+"""Everything around the controller's machine, moved by hand: a durable store, switches, time, work
+that takes a while.
 
-Effects wait in `pending` until the test carries them out, in any order that the shell's promises allow; a crash loses
-those that wait, but for saves that had reached the store.
+Effects wait in `pending` until the test carries them out, in any order that the shell's promises
+allow; a crash loses those that wait, but for saves that had reached the store.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def ring(name: str, *workers: str, gradient: str = "1 MB") -> dict[str, Any]:
 class SwitchModel:
     """A switch, and the connection with it.
 
-    It is written in two steps: what is new, then what is old goes. What it holds survives a crash of the controller.
+    It is written in two steps: what is new, then what is old goes. What it holds survives a crash
+    of the controller.
     """
 
     name: str
@@ -120,7 +122,10 @@ class SwitchModel:
 
 @dataclass
 class World:
-    """A machine, and what is around it. `start` makes a new machine from the store, as after a crash."""
+    """A machine, and what is around it.
+
+    `start` makes a new machine from the store, as after a crash.
+    """
 
     fabric: Fabric
     policy: str = "echelon"
@@ -152,7 +157,7 @@ class World:
         self._number = 0
         self._specs: dict[str, JobSpec] = {}
 
-    # -- the controller ------------------------------------------------------------------------------------------------
+    # -- the controller ----------------------------------------------------------------------------
 
     def start(self) -> None:
         settings = Settings(
@@ -220,7 +225,7 @@ class World:
             case _:
                 self.facts.append(effect)
 
-    # -- what clients ask ----------------------------------------------------------------------------------------------
+    # -- what clients ask --------------------------------------------------------------------------
 
     def _next(self) -> int:
         self._number += 1
@@ -275,7 +280,7 @@ class World:
         self.tell(AwaitJob(request, name))
         return request
 
-    # -- effects that wait ---------------------------------------------------------------------------------------------
+    # -- effects that wait -------------------------------------------------------------------------
 
     def waiting(self, kind: type[Any]) -> list[Any]:
         return [effect for effect in self.pending if isinstance(effect, kind)]
@@ -295,7 +300,14 @@ class World:
             case SearchPlan(number) if fails:
                 self.tell(SearchFailed(number, "the process has ended", retry=True))
             case (
-                BuildJob() | MakePlan() | Decide() | Rehearse() | ListSearches() | Improve() | Compare() | SearchPlan()
+                BuildJob()
+                | MakePlan()
+                | Decide()
+                | Rehearse()
+                | ListSearches()
+                | Improve()
+                | Compare()
+                | SearchPlan()
             ):
                 self.tell(effect.run())
             case TimeAlone():
@@ -306,7 +318,11 @@ class World:
                 if fails or not self.switches[switch].connected:
                     self.tell(CountersFailed(reading, switch, f"switch {switch}: no session"))
                 else:
-                    self.tell(CountersRead(reading, switch, {one: self.counters.get(one, 0) for one in entries}))
+                    self.tell(
+                        CountersRead(
+                            reading, switch, {one: self.counters.get(one, 0) for one in entries}
+                        )
+                    )
             case SetAlarm(alarm, delay_s):
                 self.now_s += delay_s
                 self.tell(alarm)
@@ -325,9 +341,11 @@ class World:
     def ready(self) -> list[Effect]:
         """Return the effects that may be carried out next: saves take effect in their order."""
         saves = self.waiting(Save)
-        return [effect for effect in self.pending if not isinstance(effect, Save) or effect is saves[0]]
+        return [
+            effect for effect in self.pending if not isinstance(effect, Save) or effect is saves[0]
+        ]
 
-    # -- switches ------------------------------------------------------------------------------------------------------
+    # -- switches ----------------------------------------------------------------------------------
 
     def connect(self, name: str) -> None:
         switch = self.switches[name]
@@ -349,7 +367,10 @@ class World:
         switch = self.switches[name]
         return switch.connected and (
             switch.writing is not None
-            or (switch.wanted is not None and (switch.wanted.version != switch.acknowledged or not switch.known))
+            or (
+                switch.wanted is not None
+                and (switch.wanted.version != switch.acknowledged or not switch.known)
+            )
         )
 
     def write(self, name: str) -> None:
@@ -373,16 +394,26 @@ class World:
 
     def report(self, name: str, *news: tuple[str, str, int, int], time_us: int = 1000) -> int:
         """Report (job, flow, kind, epoch) from a switch, by the numbers of what it holds."""
-        numbers = {(known.job, known.flow): known.number for part in self.switches[name].held for known in part.known}
+        numbers = {
+            (known.job, known.flow): known.number
+            for part in self.switches[name].held
+            for known in part.known
+        }
         fields = tuple(
-            {"flow": numbers[job, flow], "epoch": epoch, "time_us": time_us, "slack_key": 0, "event": kind}
+            {
+                "flow": numbers[job, flow],
+                "epoch": epoch,
+                "time_us": time_us,
+                "slack_key": 0,
+                "event": kind,
+            }
             for job, flow, kind, epoch in news
         )
         number = self._next()
         self.tell(Digests(number, name, fields))
         return number
 
-    # -- all of it -----------------------------------------------------------------------------------------------------
+    # -- all of it ---------------------------------------------------------------------------------
 
     def step(self, *, alarms: bool = True) -> bool:
         """Carry out the first thing that can be done. Returns whether there was any."""
@@ -413,22 +444,31 @@ class World:
                 return
 
     def crash(self, saved: int = 0) -> None:
-        """Crash the controller after `saved` of its saves under way have reached the store, and start another one."""
+        """Crash the controller after `saved` of its saves under way have reached the store, and
+        start another one.
+        """
         for effect in self.waiting(Save)[:saved]:
             self.store.commit(effect.changes)
         self.pending.clear()
         for switch in self.switches.values():
-            switch.connected, switch.wanted, switch.writing, switch.acknowledged = False, None, None, None
+            switch.connected, switch.wanted, switch.writing, switch.acknowledged = (
+                False,
+                None,
+                None,
+                None,
+            )
         self.start()
 
     def lose_leadership(self) -> None:
-        """Lose leadership: saves under way are still answered, then this controller leads again, in a later term."""
+        """Lose leadership: saves under way are still answered, then this controller leads again, in
+        a later term.
+        """
         self.tell(LeadershipLost())
         for effect in self.waiting(Save):
             self.carry_out(effect)
         self.crash()
 
-    # -- for assertions ------------------------------------------------------------------------------------------------
+    # -- for assertions ----------------------------------------------------------------------------
 
     def state(self, job: str) -> str:
         return self.machine.progress.state(job)[0]

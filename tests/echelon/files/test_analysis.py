@@ -26,15 +26,22 @@ from tests.faults import coded
 
 def job_of(needs: dict[str, tuple[str, ...]]) -> Job:
     """Return a job of these needs; names in upper case are flows."""
-    computes = tuple(ComputeUnit(n, "h1", Fraction(1), after) for n, after in needs.items() if n.islower())
+    computes = tuple(
+        ComputeUnit(n, "h1", Fraction(1), after) for n, after in needs.items() if n.islower()
+    )
     flows = tuple(Flow(n, "h1", "h2", 1, after) for n, after in needs.items() if n.isupper())
-    return Job("j", computes, flows, tuple(EchelonFlow(f.name, (f.name,), (Fraction(0),)) for f in flows))
+    return Job(
+        "j", computes, flows, tuple(EchelonFlow(f.name, (f.name,), (Fraction(0),)) for f in flows)
+    )
 
 
 @st.composite
 def any_graph(draw: st.DrawFn) -> dict[str, tuple[str, ...]]:
     names = draw(st.permutations(["a", "b", "c", "D", "E", "F"]))
-    return {name: tuple(draw(st.lists(st.sampled_from(names), unique=True, max_size=2))) for name in names}
+    return {
+        name: tuple(draw(st.lists(st.sampled_from(names), unique=True, max_size=2)))
+        for name in names
+    }
 
 
 @given(any_graph())
@@ -47,11 +54,17 @@ def test_an_order_is_found_exactly_when_there_is_one(needs: dict[str, tuple[str,
         return
     order = topological_order(job_of(needs))
     assert sorted(order) == sorted(needs)
-    assert all(order.index(before) < order.index(name) for name, after in needs.items() for before in after)
+    assert all(
+        order.index(before) < order.index(name) for name, after in needs.items() for before in after
+    )
     # Layer by layer: what waits for one layer more comes later, and a layer is in the job's order.
     job = job_of(needs)
     listed = [step.name for step in (*job.computes, *job.flows)]
-    layers = {name: number for number, layer in enumerate(nx.topological_generations(graph)) for name in layer}
+    layers = {
+        name: number
+        for number, layer in enumerate(nx.topological_generations(graph))
+        for name in layer
+    }
     assert list(order) == sorted(listed, key=lambda name: (layers.get(name, 0), listed.index(name)))
 
 
@@ -86,14 +99,22 @@ def test_earliest_starts_are_longest_paths() -> None:
 def test_profile_error_scales_compute_times_and_distances_and_nothing_else(
     error: str | int, durations: tuple[str | int, ...], offsets: tuple[str | int, ...]
 ) -> None:
-    computes = (ComputeUnit("a", "h1", Fraction(1)), ComputeUnit("b", "h2", Fraction(1, 2), ("a", "A")))
+    computes = (
+        ComputeUnit("a", "h1", Fraction(1)),
+        ComputeUnit("b", "h2", Fraction(1, 2), ("a", "A")),
+    )
     flows = tuple(Flow(name, "h1", "h2", 1) for name in "ABC")
     held = EchelonFlow("h", ("A", "B", "C"), (Fraction(0), Fraction(1), Fraction(3)))
     job = Job("j", computes, flows, (held,), Fraction(4), Fraction(5))
     believed = with_profile_error(job, Fraction(error))
-    assert [unit.duration_s for unit in believed.computes] == [Fraction(duration) for duration in durations]
+    assert [unit.duration_s for unit in believed.computes] == [
+        Fraction(duration) for duration in durations
+    ]
     assert believed.echelonflows[0].offsets_s == tuple(Fraction(offset) for offset in offsets)
-    restored = tuple(replace(b, duration_s=c.duration_s) for b, c in zip(believed.computes, computes, strict=True))
+    restored = tuple(
+        replace(b, duration_s=c.duration_s)
+        for b, c in zip(believed.computes, computes, strict=True)
+    )
     assert replace(believed, computes=restored, echelonflows=(held,)) == job
 
 
@@ -106,16 +127,26 @@ def test_a_connection_carries_its_flows_as_they_start(
     if not nx.is_directed_acyclic_graph(graph):
         return
     job = job_of(needs)
-    job = replace(job, computes=tuple(replace(c, duration_s=d) for c, d in zip(job.computes, durations, strict=True)))
+    job = replace(
+        job,
+        computes=tuple(
+            replace(c, duration_s=d) for c, d in zip(job.computes, durations, strict=True)
+        ),
+    )
     start = earliest_start_s(job, lambda _: Fraction(0))
     order = topological_order(job)
     (carried,) = connections(job).values()
-    assert carried == tuple(sorted(job.flows, key=lambda flow: (start[flow.name], order.index(flow.name))))
+    assert carried == tuple(
+        sorted(job.flows, key=lambda flow: (start[flow.name], order.index(flow.name)))
+    )
 
 
 def arranged() -> Job:
     job = job_of({"a": (), "D": ("a",), "E": ("a",), "F": ("a",)})
-    held = (EchelonFlow("h", ("D", "E"), (Fraction(0), Fraction(1))), EchelonFlow("i", ("F",), (Fraction(0),)))
+    held = (
+        EchelonFlow("h", ("D", "E"), (Fraction(0), Fraction(1))),
+        EchelonFlow("i", ("F",), (Fraction(0),)),
+    )
     return replace(job, echelonflows=held)
 
 
@@ -133,8 +164,19 @@ def test_reported_offsets_take_the_place_of_those_of_the_graph() -> None:
     [
         ("x", [0, 1], "job j: echelonflow: 'x' is not an EchelonFlow of the job (known: h, i)"),
         ("h", [0], "job j: offsets: has 1 values, EchelonFlow 'h' has 2 flows (give one for each)"),
-        ("h", [1, 2], "job j: offsets[0]: is not 0 (offsets count from the ideal finish time of the first flow)"),
-        ("h", [0, -1], "job j: offsets[1]: is less than the one before (give them in ascending order)"),
+        (
+            "h",
+            [1, 2],
+            (
+                "job j: offsets[0]: is not 0 (offsets count from the ideal finish time of the first"
+                " flow)"
+            ),
+        ),
+        (
+            "h",
+            [0, -1],
+            "job j: offsets[1]: is less than the one before (give them in ascending order)",
+        ),
     ],
 )
 def test_offsets_that_do_not_fit_are_refused(name: str, offsets: list[int], line: str) -> None:

@@ -40,7 +40,9 @@ def test_every_worker_ends_with_every_chunk_of_every_worker(n: int, extra_bytes:
         assert flow.size_bytes == chunk_bytes(n + extra_bytes, n, chunk)
         assert f"compute-w{i + 1}" in computed
         sends[name] = knows[i][chunk]
-        knows[(i + 1) % n][chunk] = (knows[(i + 1) % n][chunk] if k < n - 1 else set()) | sends[name]
+        knows[(i + 1) % n][chunk] = (knows[(i + 1) % n][chunk] if k < n - 1 else set()) | sends[
+            name
+        ]
     assert len(sends) == 2 * n * (n - 1)
     assert all(known == set(range(n)) for chunks in knows for known in chunks)
 
@@ -62,7 +64,9 @@ def test_one_coflow_in_order_of_steps_and_one_flow_at_a_time_on_a_connection(n: 
     (coflow,) = job.echelonflows
     assert coflow.is_coflow
     assert coflow.offsets_s == (0,) * len(job.flows)
-    assert coflow.flows == tuple(f"allreduce-k{k}-w{i}" for k in range(1, 2 * n - 1) for i in range(1, n + 1))
+    assert coflow.flows == tuple(
+        f"allreduce-k{k}-w{i}" for k in range(1, 2 * n - 1) for i in range(1, n + 1)
+    )
     assert coflow.flows == tuple(flow.name for flow in job.flows)
     for flows in connections(job).values():
         assert [int(flow.name.split("-")[1][1:]) for flow in flows] == list(range(1, 2 * n - 1))
@@ -72,7 +76,9 @@ def test_one_coflow_in_order_of_steps_and_one_flow_at_a_time_on_a_connection(n: 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 def test_time_on_an_idle_network_is_the_published_one(n: int) -> None:
-    """The time is 2(n-1)/n of the gradient at the rate of a link, which is optimal (Patarasu and Yuan)."""
+    """The time is 2(n-1)/n of the gradient at the rate of a link, which is optimal (Patarasu and
+    Yuan).
+    """
     gradient, rate = 1000 * n, 10
     start = earliest_start_s(ring(n, gradient), lambda flow: Fraction(flow.size_bytes, rate))
     last = max(start.values()) + Fraction(gradient // n, rate)
@@ -83,7 +89,8 @@ def test_a_late_worker_holds_up_what_needs_its_gradient() -> None:
     n, late = 4, 2
     graph = all_reduce([f"h{i}" for i in range(n)], Fraction(0), 4)
     slow = tuple(
-        c if c.name != f"compute-w{late + 1}" else type(c)(c.name, c.worker, Fraction(100)) for c in graph.computes
+        c if c.name != f"compute-w{late + 1}" else type(c)(c.name, c.worker, Fraction(100))
+        for c in graph.computes
     )
     start = earliest_start_s(Job("d", slow, graph.flows, graph.echelonflows), lambda _: Fraction(1))
     for step in range(2 * (n - 1)):

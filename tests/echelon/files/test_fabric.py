@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from echelon.model.documents import parse_document
 from echelon.model.fabric.load import FabricSpec, build_fabric, load_fabric
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.model.fabric.routing import NoRouteError, equal_cost_paths, next_hops, route, route_jobs
+from echelon.model.fabric.routing import (
+    NoRouteError,
+    equal_cost_paths,
+    next_hops,
+    route,
+    route_jobs,
+)
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.paradigms.data import all_reduce
 from tests.drawing import examples
@@ -71,7 +77,9 @@ links:
 
 
 def test_addresses_of_many_hosts_are_unique_and_never_a_network_or_broadcast_address() -> None:
-    fabric = fabric_of([(f"s{i}", f"s{i + 1}") for i in range(5)], {f"h{i}": f"s{i % 6}" for i in range(1200)})
+    fabric = fabric_of(
+        [(f"s{i}", f"s{i + 1}") for i in range(5)], {f"h{i}": f"s{i % 6}" for i in range(1200)}
+    )
     assert len({host.ipv4 for host in fabric.hosts.values()}) == 1200
     assert len({host.mac for host in fabric.hosts.values()}) == 1200
     assert {int(host.ipv4.split(".")[3]) for host in fabric.hosts.values()} == set(range(1, 251))
@@ -85,7 +93,12 @@ def fabrics(draw: st.DrawFn) -> Fabric:
     """Connected: a random tree of switches with further links, and two to four hosts."""
     count = draw(st.integers(1, 6))
     links = {(f"s{draw(st.integers(0, i - 1))}", f"s{i}") for i in range(1, count)}
-    others = [(f"s{i}", f"s{j}") for i in range(count) for j in range(i + 1, count) if (f"s{i}", f"s{j}") not in links]
+    others = [
+        (f"s{i}", f"s{j}")
+        for i in range(count)
+        for j in range(i + 1, count)
+        if (f"s{i}", f"s{j}") not in links
+    ]
     if others:
         links |= set(draw(st.lists(st.sampled_from(others), unique=True)))
     hosts = {f"h{i}": f"s{draw(st.integers(0, count - 1))}" for i in range(draw(st.integers(2, 4)))}
@@ -119,7 +132,9 @@ def test_routes_against_brute_force(fabric: Fabric, key: int) -> None:
             expected = brute_force(fabric, src, dst)
             assert list(equal_cost_paths(fabric, src, dst)) == expected
             assert route(fabric, src, dst, key) == expected[key % len(expected)]
-            taken = Counter(route(fabric, src, dst, key + turn) for turn in range(2 * len(expected)))
+            taken = Counter(
+                route(fabric, src, dst, key + turn) for turn in range(2 * len(expected))
+            )
             assert taken == dict.fromkeys(expected, 2)
             for node in {node for path in expected for node in path}:
                 hops = {path[path.index(node) + 1] for path in expected if node in path[:-1]}
@@ -132,19 +147,24 @@ def test_connections_between_the_same_switches_take_the_spines_in_turn() -> None
         [(leaf, spine) for leaf in ("l1", "l2") for spine in spines],
         {**{f"a{i}": "l1" for i in range(6)}, **{f"b{i}": "l2" for i in range(6)}},
     )
-    # Between two jobs that cross the spines there is one that stays within a leaf and must not take a turn from them.
+    # Between two jobs that cross the spines there is one that stays within a leaf and must not take
+    # a turn from them.
     pairs = [(f"a{i}", f"b{i}") for i in range(6)]
     jobs = [Job(f"j{i}", *all_reduce(pair, Fraction(1), 100)) for i, pair in enumerate(pairs)]
     jobs.insert(1, Job("within", *all_reduce(["a0", "a1"], Fraction(1), 100)))
     routes = route_jobs(fabric, jobs)
-    assert set(routes) == {(f"j{i}", *pair) for i, ab in enumerate(pairs) for pair in (ab, ab[::-1])} | {
+    assert set(routes) == {
+        (f"j{i}", *pair) for i, ab in enumerate(pairs) for pair in (ab, ab[::-1])
+    } | {
         ("within", "a0", "a1"),
         ("within", "a1", "a0"),
     }
     assert routes["within", "a0", "a1"] == ("a0", "l1", "a1")
     for (_, src, dst), path in routes.items():
         assert path in equal_cost_paths(fabric, src, dst)
-    load = Counter(hop for path in routes.values() for hop in pairwise(path) if hop[0] in ("l1", "l2"))
+    load = Counter(
+        hop for path in routes.values() for hop in pairwise(path) if hop[0] in ("l1", "l2")
+    )
     for leaf in ("l1", "l2"):
         assert [load[leaf, spine] for spine in spines] == [2, 2, 2]
     assert routes == route_jobs(fabric, jobs)
@@ -171,7 +191,10 @@ def test_committed_fabrics(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "bottleneck"),
-    [("leaf_spine", 50_000_000), *((f"{shape}_{n}", 10_000_000) for shape in ("dumbbell", "line") for n in (2, 4))],
+    [
+        ("leaf_spine", 50_000_000),
+        *((f"{shape}_{n}", 10_000_000) for shape in ("dumbbell", "line") for n in (2, 4)),
+    ],
 )
 def test_hosts_on_different_switches_meet_one_bottleneck(name: str, bottleneck: int) -> None:
     fabric = load_fabric(TOPOLOGIES / f"{name}.yaml")

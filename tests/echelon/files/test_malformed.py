@@ -150,7 +150,13 @@ BROKEN = [
     ("pipeline.yaml", "start: 0 s", "start: " + "9" * 5000, "", "bad-syntax"),
     ("pipeline.yaml", "start: 0 s", "start: \x07", "character 58", "bad-syntax"),
     ("pipeline.yaml", "pipeline:\n", "pipeline: 3\nx:\n", "x", "unknown-key"),
-    ("pipeline.yaml", "parallelism: pipeline", "parallelism: sequence", "parallelism", "not-allowed"),
+    (
+        "pipeline.yaml",
+        "parallelism: pipeline",
+        "parallelism: sequence",
+        "parallelism",
+        "not-allowed",
+    ),
     ("pipeline.yaml", "parallelism: pipeline", "parallelism: data", "pipeline", "conflicting-key"),
     ("data.yaml", "data: {compute: 500 ms, gradient: 5 MB}", "", "data", "missing-key"),
     ("data.yaml", "{compute: 500 ms, gradient: 5 MB}", "500 ms", "data", "not-a-mapping"),
@@ -171,10 +177,22 @@ BROKEN = [
     ("data.yaml", "50 ms", "2 h", "recognition.idle_gap", "out-of-range"),
     ("data.yaml", "5 MB", "5 GB", "recognition.by", "too-large"),
     ("data.yaml", "protocol: udp", "protocol: roce", "recognition.source_port", "conflicting-key"),
-    ("data.yaml", "protocol: udp", "protocol: udp, mtu: 1024 B", "recognition.mtu", "conflicting-key"),
+    (
+        "data.yaml",
+        "protocol: udp",
+        "protocol: udp, mtu: 1024 B",
+        "recognition.mtu",
+        "conflicting-key",
+    ),
     ("data.yaml", UDP, ROCE.replace("1024", "1500"), "recognition.mtu", "out-of-range"),
     ("data.yaml", UDP, ROCE.replace(", mtu: 1024 B", ""), "recognition.mtu", "missing-key"),
-    ("data.yaml", UDP, ROCE.replace("queue_pair: 17, ", ""), "recognition.queue_pair", "missing-key"),
+    (
+        "data.yaml",
+        UDP,
+        ROCE.replace("queue_pair: 17, ", ""),
+        "recognition.queue_pair",
+        "missing-key",
+    ),
     ("data.yaml", UDP, ROCE.replace("17", "1"), "recognition.queue_pair", "too-small"),
     ("data.yaml", UDP, ROCE.replace("17", "0x1000000"), "recognition.queue_pair", "too-large"),
     ("data.yaml", UDP, ROCE + ", pause: true", "recognition.pause", "conflicting-key"),
@@ -183,7 +201,13 @@ BROKEN = [
     ("data.yaml", "{by: bytes, ", "[by, bytes]\nx: {", "x", "unknown-key"),
     ("fabric.yaml", "[h1, s1]", "[h1, s9]", "links[0].between[1]", "unknown-node"),
     ("fabric.yaml", "fabric: f", "fabric: f\nroce_marks: [26, 26]", "roce_marks", "wrong-length"),
-    ("fabric.yaml", "fabric: f", "fabric: f\nroce_marks: [0, 8, 16, 24, 32, 40, 48, 64]", "roce_marks[7]", "too-large"),
+    (
+        "fabric.yaml",
+        "fabric: f",
+        "fabric: f\nroce_marks: [0, 8, 16, 24, 32, 40, 48, 64]",
+        "roce_marks[7]",
+        "too-large",
+    ),
     ("fabric.yaml", "[s1, s2]", "[s1, h1]", "links[2].between", "duplicate"),
     ("fabric.yaml", "[s1, s2]", "[s1, s1]", "links[2].between", "duplicate"),
     ("fabric.yaml", "[s1, s2]", "[s1]", "links[2].between", "wrong-length"),
@@ -202,7 +226,13 @@ BROKEN = [
     ("fabric.yaml", "[h1, s1], rate", "[h1, h2], rate", "links[0].between", "invalid-value"),
     ("fabric.yaml", "rate: 10 Mbit/s", "rate: 0 Mbit/s", "links[2].rate", "too-small"),
     ("fabric.yaml", "rate: 10 Mbit/s", "delay: 1 s", "links[2].rate", "missing-key"),
-    ("fabric.yaml", "rate: 10 Mbit/s", "rate: 10 Mbit/s, ports: {s1: 9}", "links[2].ports.s1", "duplicate"),
+    (
+        "fabric.yaml",
+        "rate: 10 Mbit/s",
+        "rate: 10 Mbit/s, ports: {s1: 9}",
+        "links[2].ports.s1",
+        "duplicate",
+    ),
     ("fabric.yaml", "{s1: 9}", "{s2: 9}", "links[1].ports.s2", "unknown-node"),
     ("fabric.yaml", "{s1: 9}", "{h2: 9}", "links[1].ports.h2", "invalid-value"),
     ("fabric.yaml", "{s1: 9}", "{s1: 511}", "links[1].ports.s1", "too-large"),
@@ -226,7 +256,10 @@ BROKEN = [
     (
         "scenario.yaml",
         "{job: d, ",
-        "{job: d, recognition: {by: bytes, protocol: udp, source_port: 1, destination_port: 2, idle_gap: 1 s}, ",
+        (
+            "{job: d, recognition: {by: bytes, protocol: udp, source_port: 1, destination_port: 2,"
+            " idle_gap: 1 s}, "
+        ),
         "jobs[1].recognition.protocol",
         "conflicting-key",
     ),
@@ -297,7 +330,13 @@ BROKEN = [
     ("scenario.yaml", "seed: 1", "seed: -1", "seed", "too-small"),
     ("scenario.yaml", "packet: 1250 B", "packet: 64 B", "transport.packet", "out-of-range"),
     ("scenario.yaml", "window: 8", "window: 8 packets", "transport.window", "not-a-number"),
-    ("scenario.yaml", "retransmit_after: 2 s", "retransmit_after: 0", "transport.retransmit_after", "too-small"),
+    (
+        "scenario.yaml",
+        "retransmit_after: 2 s",
+        "retransmit_after: 0",
+        "transport.retransmit_after",
+        "too-small",
+    ),
     ("scenario.yaml", "latency: 10 ms", "latency: 10", "control_latency", "missing-unit"),
     ("scenario.yaml", "profile_error: 0.2", "profile_error: -1", "profile_error", "out-of-range"),
     ("scenario.yaml", "profile_error: 0.2", "profile_error: 20 %", "profile_error", "not-a-number"),
@@ -348,11 +387,17 @@ WORDING = {
     "not-a-list": "'h1' is not a list (write it as [a, b])",
     "not-a-name": "'a/b' is not a name (up to 32 letters, digits, '-', '_'; a letter first)",
     "duplicate-key": "duplicate key 'start' (keep one of them)",
-    "bad-syntax": "while parsing a flow sequence, did not find expected ',' or ']' (correct the YAML)",
-    "not-allowed": "'sequence' is not allowed (use 'data', 'expert', 'fsdp', 'graph', 'mesh', 'parameter_server', "
-    "'pipedream', 'pipeline' or 'tensor')",
+    "bad-syntax": (
+        "while parsing a flow sequence, did not find expected ',' or ']' (correct the YAML)"
+    ),
+    "not-allowed": (
+        "'sequence' is not allowed (use 'data', 'expert', 'fsdp', 'graph', 'mesh',"
+        " 'parameter_server', 'pipedream', 'pipeline' or 'tensor')"
+    ),
     "not-a-mapping": "'500 ms' is not a mapping (write it as {key: value})",
-    "out-of-range": "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
+    "out-of-range": (
+        "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)"
+    ),
     "unknown-node": "'s9' is neither a host nor a switch (known: h1, h2, h3, s1, s2)",
     "unconnected": "cannot be reached from 'h1' (add a link)",
     "invalid-value": "links two hosts, 'h1' and 'h2' (link each to a switch)",
@@ -429,9 +474,15 @@ def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.binary(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10) | st.integers(), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=10) | st.integers(), inner, max_size=4)
     ),
     max_leaves=8,
 )
@@ -443,9 +494,16 @@ VALUES = st.recursive(
     VALUES,
 )
 @settings(max_examples=examples(200), deadline=None)
-def test_whatever_stands_at_a_key_no_other_error_comes_out(key: str, inner: str, value: object) -> None:
+def test_whatever_stands_at_a_key_no_other_error_comes_out(
+    key: str, inner: str, value: object
+) -> None:
     section: dict[str, object] = {"micro_batches": 2, "forward": "1 s", "activation": "1 MB"}
-    data: dict[str, object] = {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2"], "pipeline": section}
+    data: dict[str, object] = {
+        "job": "p",
+        "parallelism": "pipeline",
+        "workers": ["h1", "h2"],
+        "pipeline": section,
+    }
     if inner:
         section[inner] = value
     else:

@@ -23,7 +23,10 @@ from echelon_lab.hosts.serving import fabric_document
 from echelon_lab.run import simulate
 from tests.drawing import examples
 
-FABRICS = [build_fabric(spec) for spec in (torus((4, 4)), torus((3, 3, 2)), dragonfly(), fat_tree(4), leaf_spine(4, 3))]
+FABRICS = [
+    build_fabric(spec)
+    for spec in (torus((4, 4)), torus((3, 3, 2)), dragonfly(), fat_tree(4), leaf_spine(4, 3))
+]
 RATE = 20_000_000
 
 
@@ -34,8 +37,13 @@ def job(name: str, *pairs: tuple[str, str]) -> Job:
 @st.composite
 def sending(draw: st.DrawFn) -> tuple[Fabric, list[Job]]:
     fabric = draw(st.sampled_from(FABRICS))
-    pairs = st.tuples(*2 * [st.sampled_from(sorted(fabric.hosts))]).filter(lambda ends: ends[0] != ends[1])
-    return fabric, [job(f"j{n}", *draw(st.sets(pairs, min_size=1, max_size=5))) for n in range(draw(st.integers(1, 3)))]
+    pairs = st.tuples(*2 * [st.sampled_from(sorted(fabric.hosts))]).filter(
+        lambda ends: ends[0] != ends[1]
+    )
+    return fabric, [
+        job(f"j{n}", *draw(st.sets(pairs, min_size=1, max_size=5)))
+        for n in range(draw(st.integers(1, 3)))
+    ]
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -65,7 +73,9 @@ def test_by_address_all_that_goes_from_a_switch_to_a_host_takes_one_shortest_pat
 
 @settings(max_examples=examples(80), deadline=None)
 @given(drawn=sending())
-def test_valiant_goes_over_another_switch_with_hosts_and_visits_none_twice(drawn: tuple[Fabric, list[Job]]) -> None:
+def test_valiant_goes_over_another_switch_with_hosts_and_visits_none_twice(
+    drawn: tuple[Fabric, list[Job]],
+) -> None:
     fabric, jobs = drawn
     edges = {switch for host in fabric.hosts for switch in fabric.ports[host].values()}
     for routes in chooser("valiant").route(fabric, jobs).values():
@@ -75,7 +85,9 @@ def test_valiant_goes_over_another_switch_with_hosts_and_visits_none_twice(drawn
             assert len({*path}) == len(path)
             if path in equal_cost_paths(fabric, *ends):
                 continue
-            legs = [(path[: at + 1], path[at:]) for at in range(2, len(path) - 2) if path[at] in edges]
+            legs = [
+                (path[: at + 1], path[at:]) for at in range(2, len(path) - 2) if path[at] in edges
+            ]
             assert any(
                 len(there) - 2 == len(equal_cost_paths(fabric, there[1], there[-1])[0]) - 1
                 and len(on) - 2 == len(equal_cost_paths(fabric, on[0], on[-2])[0]) - 1
@@ -90,7 +102,9 @@ def busiest(fabric: Fabric, how: str, pairs: list[tuple[str, str]]) -> int:
 
 
 def test_valiant_evens_out_what_shortest_paths_put_on_one_link() -> None:
-    """All hosts of a group of a dragonfly send to the next group: over the one link between them (Kim et al.)."""
+    """All hosts of a group of a dragonfly send to the next group: over the one link between them
+    (Kim et al.).
+    """
     fabric = build_fabric(dragonfly(9, 4, 2))
     pairs = [(f"h{n}", f"h{n + 8}") for n in range(1, 9)]
     assert busiest(fabric, "kept", pairs) == 8
@@ -119,10 +133,16 @@ def test_paths_stay_the_same_objects_and_a_copy_goes_on() -> None:
 
 
 def test_jobs_that_meet_on_longer_paths_are_planned_together() -> None:
-    """`echelon` plans groups of jobs that share links. These two share none of their shortest paths."""
+    """`echelon` plans groups of jobs that share links.
+
+    These two share none of their shortest paths.
+    """
     fabric = replace(build_fabric(torus((6, 6))), paths="valiant")
     names = [f"n{n}" for n in range(40)]
-    routes = {name: chooser("valiant").route(fabric, [job(name, ("h1", "h3"))])[name]["h1", "h3"] for name in names}
+    routes = {
+        name: chooser("valiant").route(fabric, [job(name, ("h1", "h3"))])[name]["h1", "h3"]
+        for name in names
+    }
     other = job("other", ("h13", "h15"))
     path = chooser("valiant").route(fabric, [other])["other"]["h13", "h15"]
     meeting = next(name for name, way in routes.items() if {*pairwise(way)} & {*pairwise(path)})
@@ -145,7 +165,9 @@ def test_runs_follow_the_fabric() -> None:
         spec = torus((3, 3), 2, RATE).model_copy(update={"paths": paths})
         compared = {
             target: simulate(
-                {"fabric": spec, "jobs": jobs, "iterations": 2, "transport": {"window": 32}}, ["fair"], target=target
+                {"fabric": spec, "jobs": jobs, "iterations": 2, "transport": {"window": 32}},
+                ["fair"],
+                target=target,
             )
             for target in ("fluid", "softswitch")
         }
@@ -153,7 +175,9 @@ def test_runs_follow_the_fabric() -> None:
         assert used["softswitch"] == used["fluid"]
         lengths = {len(path) for of in used["fluid"].values() for path in of.values()}
         assert lengths == {4} if paths == "kept" else min(lengths) > 4
-        times = {target: compared[target].outcome("fair", "a").mean_iteration_s for target in compared}
+        times = {
+            target: compared[target].outcome("fair", "a").mean_iteration_s for target in compared
+        }
         assert times["softswitch"] == pytest.approx(times["fluid"], rel=0.12)
         mean[paths] = times["fluid"]
     assert mean["valiant"] < mean["kept"]

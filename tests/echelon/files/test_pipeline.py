@@ -1,4 +1,6 @@
-"""GPipe graphs against an independent account of the schedule, and the arrangement function against its identity."""
+"""GPipe graphs against an independent account of the schedule, and the arrangement function against
+its identity.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def pipelines(draw: st.DrawFn) -> dict[str, object]:
         "forward_s": per(stages, TIMES),
         "activation_bytes": per(stages - 1, st.integers(1, 10**6)),
         "backward_s": per(stages, TIMES) if backward else None,
-        "gradient_bytes": per(stages - 1, st.integers(1, 10**6)) if backward and draw(st.booleans()) else None,
+        "gradient_bytes": per(stages - 1, st.integers(1, 10**6))
+        if backward and draw(st.booleans())
+        else None,
     }
 
 
@@ -44,7 +48,9 @@ def as_job(arguments: dict[str, object]) -> Job:
 @given(pipelines())
 @settings(max_examples=examples(60), deadline=None)
 def test_dependencies(arguments: dict[str, object]) -> None:
-    """The schedule is a table: what each stage does in which order, and what each piece of work must receive first."""
+    """The schedule is a table: what each stage does in which order, and what each piece of work
+    must receive first.
+    """
     job = as_job(arguments)
     stages, batches = len(arguments["workers"]), arguments["micro_batches"]  # type: ignore[arg-type]
     backward = arguments["backward_s"] is not None
@@ -65,7 +71,9 @@ def test_dependencies(arguments: dict[str, object]) -> None:
     order = topological_order(job)
     assert sorted(order) == sorted(expected)
     position = {name: index for index, name in enumerate(order)}
-    assert all(position[before] < position[name] for name, needs in expected.items() for before in needs)
+    assert all(
+        position[before] < position[name] for name, needs in expected.items() for before in needs
+    )
 
 
 @given(pipelines())
@@ -90,12 +98,20 @@ def test_who_computes_and_sends_what(arguments: dict[str, object]) -> None:
 @given(pipelines())
 @settings(max_examples=examples(60), deadline=None)
 def test_arrangement_follows_the_consumer(arguments: dict[str, object]) -> None:
-    """Distances between ideal finish times are the compute times of the units that consume the flows, in the order
-    in which the consumer computes them; each flow is in exactly one EchelonFlow."""
+    """Distances between ideal finish times are the compute times of the units that consume the
+    flows, in the order in which the consumer computes them; each flow is in exactly one
+    EchelonFlow."""
     job = as_job(arguments)
-    consumer = {flow.name: unit for unit in job.computes for flow in job.flows if flow.name in unit.after}
-    assert sorted(name for h in job.echelonflows for name in h.flows) == sorted(flow.name for flow in job.flows)
-    run = {unit.name: place for place, unit in enumerate(sorted(job.computes, key=lambda u: _turn(u.name)))}
+    consumer = {
+        flow.name: unit for unit in job.computes for flow in job.flows if flow.name in unit.after
+    }
+    assert sorted(name for h in job.echelonflows for name in h.flows) == sorted(
+        flow.name for flow in job.flows
+    )
+    run = {
+        unit.name: place
+        for place, unit in enumerate(sorted(job.computes, key=lambda u: _turn(u.name)))
+    }
     for h in job.echelonflows:
         assert h.offsets_s[0] == 0
         for (a, b), (early, late) in zip(pairwise(h.flows), pairwise(h.offsets_s), strict=True):
@@ -114,7 +130,12 @@ def test_a_scalar_serves_every_stage_and_a_list_one_each() -> None:
         section = {"micro_batches": 1, "forward": "1 s", "activation": "1 MB", **pipeline}
         return build_job(
             JobSpec.model_validate(
-                {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2", "h3"], "pipeline": section}
+                {
+                    "job": "p",
+                    "parallelism": "pipeline",
+                    "workers": ["h1", "h2", "h3"],
+                    "pipeline": section,
+                }
             )
         )
 

@@ -47,10 +47,16 @@ BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3}
         (rate_bps, "1 Gbit/s", 1_000_000_000),
         (rate_bps, "1.000001 Mbit/s", 1_000_001),
         (rate_bps, "  10   kbit/s ", 10_000),
-        *[(parse, zero, 0) for parse in (duration_s, size_bytes, rate_bps) for zero in (0, 0.0, "0")],
+        *[
+            (parse, zero, 0)
+            for parse in (duration_s, size_bytes, rate_bps)
+            for zero in (0, 0.0, "0")
+        ],
     ],
 )
-def test_known_values(parse: Callable[[object], Fraction | int], text: object, value: Fraction | int) -> None:
+def test_known_values(
+    parse: Callable[[object], Fraction | int], text: object, value: Fraction | int
+) -> None:
     assert parse(text) == value
 
 
@@ -72,7 +78,11 @@ def test_sizes_and_rates_are_exact_integers(number: int, of_size: str, of_rate: 
 @pytest.mark.parametrize(
     ("parse", "value", "message"),
     [
-        (size_bytes, "3 s", "'s' is not a unit of size (use B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)"),
+        (
+            size_bytes,
+            "3 s",
+            "'s' is not a unit of size (use B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)",
+        ),
         (duration_s, "3 MB", "'MB' is not a unit of duration (use s, ms, us, ns, min, h)"),
         (rate_bps, "3 Mbps", "'Mbps' is not a unit of rate (use bit/s, kbit/s, Mbit/s, Gbit/s)"),
         (rate_bps, "3 mbit/s", "'mbit/s' is not a unit of rate"),
@@ -102,7 +112,9 @@ def test_sizes_and_rates_are_exact_integers(number: int, of_size: str, of_rate: 
         (duration_s, "3.s", "is not a duration"),
     ],
 )
-def test_what_is_no_quantity(parse: Callable[[object], object], value: object, message: str) -> None:
+def test_what_is_no_quantity(
+    parse: Callable[[object], object], value: object, message: str
+) -> None:
     with pytest.raises(QuantityError) as caught:
         parse(value)
     assert message in str(caught.value)

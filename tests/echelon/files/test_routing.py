@@ -1,4 +1,6 @@
-"""Paths that stay while jobs come and go and links are drained; next hops of all switches at once."""
+"""Paths that stay while jobs come and go and links are drained; next hops of all switches at
+once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from echelon.model.fabric.load import load_fabric
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.model.fabric.routing import NoRouteError, Router, equal_cost_paths, next_hops, route_jobs
+from echelon.model.fabric.routing import (
+    NoRouteError,
+    Router,
+    equal_cost_paths,
+    next_hops,
+    route_jobs,
+)
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.paradigms.data import all_reduce
 from tests.drawing import examples
@@ -28,7 +36,11 @@ HOSTS = {f"h{i}": LEAVES[(i - 1) // 3] for i in range(1, 10)}
 
 def leaf_spine() -> Fabric:
     ends = [(host, 0, leaf, port) for port, (host, leaf) in enumerate(HOSTS.items(), start=1)]
-    ends += [(leaf, 20 + j, spine, i) for i, leaf in enumerate(LEAVES, start=1) for j, spine in enumerate(SPINES)]
+    ends += [
+        (leaf, 20 + j, spine, i)
+        for i, leaf in enumerate(LEAVES, start=1)
+        for j, spine in enumerate(SPINES)
+    ]
     return Fabric(
         "leaf-spine",
         {h: Host(h, f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i, h in enumerate(HOSTS, start=1)},
@@ -56,7 +68,10 @@ def test_next_hops_avoid_drained_links() -> None:
     assert fabric.next_hops["l1", "h4"] == ("p1", "p3")
     assert fabric.next_hops["l2", "h1"] == ("p1", "p3")
     assert fabric.next_hops["l2", "h7"] == SPINES
-    assert fabric.next_hops["p2", "h1"] == ("l2", "l3")  # the long way: two hops more, from where nothing comes
+    assert fabric.next_hops["p2", "h1"] == (
+        "l2",
+        "l3",
+    )  # the long way: two hops more, from where nothing comes
     assert {fabric.next_hops[switch, "h9"] for switch in fabric.switches} == {()}
     assert fabric.port_to == FABRIC.port_to
     assert fabric.rate_bps == FABRIC.rate_bps
@@ -81,14 +96,18 @@ class Routing(RuleBasedStateMachine):
         self.routes: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {}
 
     def change(self, fabric: Fabric, jobs: dict[str, Job]) -> None:
-        """Route once, and check that connections that need not move did not, and that what did not change is the same
-        object.
+        """Route once, and check that connections that need not move did not, and that what did not
+        change is the same object.
         """
         try:
             routes = self.router.route(fabric, jobs.values())
         except NoRouteError as error:
             assert error.job in jobs  # noqa: PT017
-            cut = [leaf for leaf in LEAVES if all(frozenset((leaf, spine)) in fabric.drained for spine in SPINES)]
+            cut = [
+                leaf
+                for leaf in LEAVES
+                if all(frozenset((leaf, spine)) in fabric.drained for spine in SPINES)
+            ]
             apart = any(
                 frozenset((a, spine)) in fabric.drained or frozenset((spine, b)) in fabric.drained
                 for a in LEAVES
@@ -124,16 +143,24 @@ class Routing(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        """Route the same jobs from nothing with another controller, and compare with the one-shot function."""
+        """Route the same jobs from nothing with another controller, and compare with the one-shot
+        function.
+        """
         self.router = Router()
         self.routes = {}
         self.change(self.fabric, self.jobs)
-        flat = {(job, *ends): path for job, of_job in self.routes.items() for ends, path in of_job.items()}
+        flat = {
+            (job, *ends): path
+            for job, of_job in self.routes.items()
+            for ends, path in of_job.items()
+        }
         assert flat == route_jobs(self.fabric, self.jobs.values())
 
     @rule()
     def take_over(self) -> None:
-        """Tell another controller which paths the connections have, and check that it keeps them."""
+        """Tell another controller which paths the connections have, and check that it keeps
+        them.
+        """
         before, self.routes = self.routes, {}
         self.router = Router()
         self.router.remember(before)
@@ -152,7 +179,9 @@ TestRouting.settings = settings(max_examples=examples(50), stateful_step_count=2
 
 
 def load(routes: dict[str, dict[tuple[str, str], tuple[str, ...]]]) -> list[int]:
-    used = Counter(hop for of_job in routes.values() for path in of_job.values() for hop in pairwise(path))
+    used = Counter(
+        hop for of_job in routes.values() for path in of_job.values() for hop in pairwise(path)
+    )
     return [used["l1", spine] for spine in SPINES]
 
 

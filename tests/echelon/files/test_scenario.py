@@ -35,7 +35,10 @@ SCENARIOS = sorted((TOPOLOGIES / "scenarios").glob("*.yaml"))
 
 LINKS = "[{between: [h1, s], rate: 1 Gbit/s}, {between: [h2, s], rate: 1 Gbit/s}]"
 FABRIC = f"{{fabric: f, hosts: [h1, h2], switches: [s], links: {LINKS}}}"
-JOB = "{job: d, parallelism: data, workers: [h1, h2], start: 10 ms, weight: 2.5, data: {compute: 1 s, gradient: 5 MB}}"
+JOB = (
+    "{job: d, parallelism: data, workers: [h1, h2], start: 10 ms, weight: 2.5, data: {compute: 1 s,"
+    " gradient: 5 MB}}"
+)
 
 
 def scenario(folder: Path, more: str = "") -> Scenario:
@@ -84,14 +87,25 @@ ecn_threshold: 20
     assert (s.control_latency_s, s.stop_controller_after_iteration) == (Fraction(1, 50), 2)
     assert s.profile_error == Fraction(-1, 5)
     assert s.delays == (Delay("d", "h2", 2, Fraction(3, 2)),)
-    assert s.background == (Background("bg", "h1", "h2", 10**6, 1250), Background("b2", "h2", "h1", 9000, 200))
+    assert s.background == (
+        Background("bg", "h1", "h2", 10**6, 1250),
+        Background("b2", "h2", "h1", 9000, 200),
+    )
 
 
 def test_tcp_settings(tmp_path: Path) -> None:
-    s = scenario(tmp_path, "transport: {min_rto: 10 ms, receive_window: 64 KiB, initial_window: 4, ecn: true}\n")
+    s = scenario(
+        tmp_path,
+        "transport: {min_rto: 10 ms, receive_window: 64 KiB, initial_window: 4, ecn: true}\n",
+    )
     assert s.transport == Transport(1250, 8, Fraction(2), None, Fraction(1, 100), 65536, 4, True)
     plain = scenario(tmp_path).transport
-    assert (plain.min_rto_s, plain.receive_window_bytes, plain.initial_window_packets, plain.ecn) == (
+    assert (
+        plain.min_rto_s,
+        plain.receive_window_bytes,
+        plain.initial_window_packets,
+        plain.ecn,
+    ) == (
         Fraction(1, 5),
         1_000_000,
         None,
@@ -100,7 +114,9 @@ def test_tcp_settings(tmp_path: Path) -> None:
 
 
 def test_cross_traffic(tmp_path: Path) -> None:
-    (tmp_path / "seen.csv").write_text("# duration_us: 50\nstart_us,src,dst,bytes\n5,h1,h2,100\n9,h2,h1,7\n")
+    (tmp_path / "seen.csv").write_text(
+        "# duration_us: 50\nstart_us,src,dst,bytes\n5,h1,h2,100\n9,h2,h1,7\n"
+    )
     (tmp_path / "sizes.txt").write_text("100 0.5\n1000 1\n")
     web, burst, long, own, seen = scenario(
         tmp_path,
@@ -116,17 +132,27 @@ traffic:
     sizes = load_sizes("web_search")
     assert web == TrafficSource("web", Consistent((("h1", "h2"),), 20_000_000, sizes))
     scaled = sizes.scaled(Fraction(1, 100))
-    assert burst == TrafficSource("burst", Burst((("h2", "h1"),), 9_000_000, scaled, gaps="poisson"))
-    assert long == TrafficSource("long", Long((("h1", "h2"), ("h2", "h1")), 1_000_000, parallel=3), ecn=True)
+    assert burst == TrafficSource(
+        "burst", Burst((("h2", "h1"),), 9_000_000, scaled, gaps="poisson")
+    )
+    assert long == TrafficSource(
+        "long", Long((("h1", "h2"), ("h2", "h1")), 1_000_000, parallel=3), ecn=True
+    )
     assert isinstance(own.flows, Consistent)
     assert own.flows.sizes.mean_bytes == 550
-    assert list(seen.stream(1)) == [ScheduledFlow(5, "h1", "h2", 100), ScheduledFlow(9, "h2", "h1", 7)]
+    assert list(seen.stream(1)) == [
+        ScheduledFlow(5, "h1", "h2", 100),
+        ScheduledFlow(9, "h2", "h1", 7),
+    ]
     assert seen.pairs == (("h1", "h2"), ("h2", "h1"))
 
 
 def test_a_sources_flows_depend_on_seed_and_name_alone(tmp_path: Path) -> None:
     def flows(seed: int, *names: str) -> dict[str, list[ScheduledFlow]]:
-        lines = [f"  - {{name: {name}, model: consistent, src: h1, dst: h2, load: 20 Mbit/s}}\n" for name in names]
+        lines = [
+            f"  - {{name: {name}, model: consistent, src: h1, dst: h2, load: 20 Mbit/s}}\n"
+            for name in names
+        ]
         return {
             source.name: list(islice(source.stream(seed), 50))
             for source in scenario(tmp_path, "traffic:\n" + "".join(lines)).traffic
@@ -144,16 +170,24 @@ def test_jobs_that_are_recognised_by_bytes(tmp_path: Path) -> None:
     jobs = f"[{JOB}, {JOB.replace('job: d', 'job: e').replace('start', recognition + ', start')}]"
     file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: {jobs}\npolicies: [fair]\n")
     identities = load_scenario(file).identities
-    assert {type(identity) for (job, _), identity in identities.items() if job == "d"} == {ShimIdentity}
-    assert {type(identity) for (job, _), identity in identities.items() if job == "e"} == {SegmentIdentity}
-    assert all(identity.job == 1 for identity in identities.values() if isinstance(identity, ShimIdentity))
+    assert {type(identity) for (job, _), identity in identities.items() if job == "d"} == {
+        ShimIdentity
+    }
+    assert {type(identity) for (job, _), identity in identities.items() if job == "e"} == {
+        SegmentIdentity
+    }
+    assert all(
+        identity.job == 1 for identity in identities.values() if isinstance(identity, ShimIdentity)
+    )
 
 
 def test_a_wrong_profile_is_seen_by_the_controller_only(tmp_path: Path) -> None:
     pipeline = "{micro_batches: 3, forward: 1 s, activation: 1 MB}"
     job = f"{{job: p, parallelism: pipeline, workers: [h1, h2], pipeline: {pipeline}}}"
     file = tmp_path / "s.yaml"
-    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{job}]\npolicies: [fair]\nprofile_error: 0.2\n")
+    file.write_text(
+        f"scenario: s\nfabric: {FABRIC}\njobs: [{job}]\npolicies: [fair]\nprofile_error: 0.2\n"
+    )
     s = load_scenario(file)
     assert s.jobs[0].echelonflows[0].offsets_s == (0, 1, 2)
     assert s.believed_jobs[0].echelonflows[0].offsets_s == (0, Fraction(6, 5), Fraction(12, 5))
@@ -165,15 +199,20 @@ def test_a_wrong_profile_is_seen_by_the_controller_only(tmp_path: Path) -> None:
 def test_labels_of_policies(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(
-        f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}]\npolicies: [fair, {{policy: echelon, order: setf}}]\n"
+        f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}]\npolicies: [fair, {{policy: echelon, order:"
+        " setf}]\n"
     )
     s = load_scenario(file)
     assert [policy.label for policy in s.policies] == ["fair", "echelon(order=setf)"]
-    assert [parameter for policy in s.policies for parameter in policy.parameters] == [("order", "setf")]
+    assert [parameter for policy in s.policies for parameter in policy.parameters] == [
+        ("order", "setf")
+    ]
     assert PolicyChoice("p", (("a", "1"), ("b", "x"))).label == "p(a=1, b=x)"
 
 
-def test_files_that_it_names_are_looked_for_next_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_it_names_are_looked_for_next_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "fabric.yaml").write_text(FABRIC)
     (tmp_path / "deep" / "job.yaml").write_text(JOB)
@@ -187,7 +226,7 @@ def test_files_that_it_names_are_looked_for_next_to_it(tmp_path: Path, monkeypat
     assert load_scenario("s.yaml").jobs == named.jobs
 
 
-# --- the committed scenarios ---------------------------------------------------------------------------------------
+# -- the committed scenarios -----------------------------------------------------------------------
 
 
 @pytest.fixture(params=SCENARIOS, ids=lambda path: path.stem)
@@ -221,18 +260,28 @@ def bottleneck_bps(s: Scenario, src: str, dst: str) -> int:
 
 def sending_s(s: Scenario, job: Job, hop: tuple[str, str]) -> Fraction:
     """Return how long the link `hop` is busy with one iteration of `job`."""
-    crossing = [flow for (src, dst), flows in connections(job).items() if hop in hops(s, src, dst) for flow in flows]
+    crossing = [
+        flow
+        for (src, dst), flows in connections(job).items()
+        if hop in hops(s, src, dst)
+        for flow in flows
+    ]
     return transfer_s(s.fabric.rate_bps[hop], sum(flow.size_bytes for flow in crossing))
 
 
 @pytest.mark.parametrize(
     ("name", "stages", "batches", "unit_s"),
-    [("fig2", 2, 3, Fraction(1)), *[(f"pipeline_{s}_{m}", s, m, Fraction(1, 2)) for s in (2, 3, 4) for m in (3, 4, 8)]],
+    [
+        ("fig2", 2, 3, Fraction(1)),
+        *[(f"pipeline_{s}_{m}", s, m, Fraction(1, 2)) for s in (2, 3, 4) for m in (3, 4, 8)],
+    ],
 )
 def test_pipelines_are_the_worked_example_and_its_continuation(
     name: str, stages: int, batches: int, unit_s: Fraction
 ) -> None:
-    """V=2, T=1, B=1: sending takes two units where computing takes one, on a link of each boundary's own."""
+    """V=2, T=1, B=1: sending takes two units where computing takes one, on a link of each
+    boundary's own.
+    """
     s = named(name)
     (job,) = s.jobs
     assert len(job.workers) == stages
@@ -240,7 +289,9 @@ def test_pipelines_are_the_worked_example_and_its_continuation(
     assert {unit.duration_s for unit in job.computes} == {unit_s}
     used: set[tuple[str, str]] = set()
     for (src, dst), flows in connections(job).items():
-        assert {transfer_s(bottleneck_bps(s, src, dst), flow.size_bytes) for flow in flows} == {2 * unit_s}
+        assert {transfer_s(bottleneck_bps(s, src, dst), flow.size_bytes) for flow in flows} == {
+            2 * unit_s
+        }
         assert all(flow.size_bytes % s.transport.packet_bytes == 0 for flow in flows)
         (narrow,) = [hop for hop in hops(s, src, dst) if s.fabric.rate_bps[hop] == 10**7]
         assert narrow not in used
@@ -269,7 +320,9 @@ SEEDS = {"mix_dp4": 2}  # 0 where nothing is said
 
 
 def mix_job(s: Scenario, job: Job) -> tuple[str, int, Fraction, Fraction]:
-    """Return the type, micro-batches, compute seconds of a unit, and bytes of the all-reduce or of an activation."""
+    """Return the type, micro-batches, compute seconds of a unit, and bytes of the all-reduce or of
+    an activation.
+    """
     (unit_s,) = {unit.duration_s for unit in job.computes}
     if job.echelonflows[0].is_coflow:
         return "dp", 1, unit_s, Fraction(sum(flow.size_bytes for flow in job.flows), 2)
@@ -278,7 +331,9 @@ def mix_job(s: Scenario, job: Job) -> tuple[str, int, Fraction, Fraction]:
 
 @pytest.mark.parametrize("name", MIXES)
 def test_mixes_demand_the_load_that_they_claim(name: str) -> None:
-    """Each job's iteration would last one of five drawn times, with which its share of the link is reckoned."""
+    """Each job's iteration would last one of five drawn times, with which its share of the link is
+    reckoned.
+    """
     s = named(name)
     kind, count, load = MIXES[name]
     share = Fraction(0)
@@ -286,7 +341,9 @@ def test_mixes_demand_the_load_that_they_claim(name: str) -> None:
         paradigm, batches, unit_s, _ = mix_job(s, job)
         busy_s = sending_s(s, job, ("s1", "s2"))
         period_s = unit_s + busy_s if paradigm == "dp" else unit_s * batches
-        assert round(period_s, 5) in {Fraction(slots * 4, 1000) for slots in (400, 600, 800, 1000, 1400)}
+        assert round(period_s, 5) in {
+            Fraction(slots * 4, 1000) for slots in (400, 600, 800, 1000, 1400)
+        }
         share += busy_s / (period_s if paradigm == "dp" else unit_s * (batches + 1))
         assert kind == "mix" or kind.startswith(paradigm)
         assert job.start_s <= period_s
@@ -310,10 +367,13 @@ def test_mixes_are_those_of_the_independent_model(name: str) -> None:
         assert size_bytes == round(drawn.size * 5000)
 
 
-@pytest.mark.parametrize("hop", [("leaf1", "spine"), ("leaf2", "spine"), ("spine", "leaf1"), ("spine", "leaf2")])
+@pytest.mark.parametrize(
+    "hop", [("leaf1", "spine"), ("leaf2", "spine"), ("spine", "leaf1"), ("spine", "leaf2")]
+)
 def test_shared_link_is_loaded_so_that_scheduling_matters(hop: tuple[str, str]) -> None:
     s = named("shared_link")
-    # Alone: compute and all-reduce of the data-parallel jobs. The pipeline's own flows meet on the uplinks.
+    # Alone: compute and all-reduce of the data-parallel jobs. The pipeline's own flows meet on the
+    # uplinks.
     alone_s = {job.name: alone_iteration_s(job, s.fabric) for job in s.jobs}
     assert alone_s == {
         "gpipe": Fraction(1580, 1000),
@@ -321,7 +381,8 @@ def test_shared_link_is_loaded_so_that_scheduling_matters(hop: tuple[str, str]) 
         "data2": Fraction(800, 1000) + Fraction(280, 1000),
     }
     shares = {job.name: sending_s(s, job, hop) / alone_s[job.name] for job in s.jobs}
-    # Eight micro-batches of 40 ms over three boundaries forwards and three backwards, half of them in each direction.
+    # Eight micro-batches of 40 ms over three boundaries forwards and three backwards, half of them
+    # in each direction.
     assert shares["gpipe"] == Fraction(8 * 3 * 40, 1580)
     assert {name: round(share, 2) for name, share in shares.items()} == {
         "gpipe": Fraction("0.61"),
@@ -337,7 +398,9 @@ def test_shared_link_is_loaded_so_that_scheduling_matters(hop: tuple[str, str]) 
 def test_activations_of_shared_link_take_longer_to_send_than_to_compute() -> None:
     s = named("shared_link")
     gpipe = s.jobs[0]
-    sending = {transfer_s(bottleneck_bps(s, flow.src, flow.dst), flow.size_bytes) for flow in gpipe.flows}
+    sending = {
+        transfer_s(bottleneck_bps(s, flow.src, flow.dst), flow.size_bytes) for flow in gpipe.flows
+    }
     assert sending == {Fraction(40, 1000)}
     assert {unit.duration_s for unit in gpipe.computes} == {Fraction(30, 1000), Fraction(60, 1000)}
     assert all(flow.size_bytes % s.transport.packet_bytes == 0 for flow in gpipe.flows)
@@ -351,18 +414,25 @@ def test_every_connection_of_shared_link_crosses_the_spine() -> None:
 
 
 PROGRAM = (
-    "{job: p, parallelism: data, workers: [h1, h2], data: {compute: 1 s, gradient: 5 MB}, recognition: RECOGNITION}"
+    "{job: p, parallelism: data, workers: [h1, h2], data: {compute: 1 s, gradient: 5 MB},"
+    " recognition: RECOGNITION}"
 )
 
 
-def with_program(folder: Path, more: str, recognition: str = "{by: agent, idle_gap: 50 ms}") -> Scenario:
+def with_program(
+    folder: Path, more: str, recognition: str = "{by: agent, idle_gap: 50 ms}"
+) -> Scenario:
     file = folder / "s.yaml"
     program = PROGRAM.replace("RECOGNITION", recognition)
-    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}, {program}]\npolicies: [fair]\n{more}")
+    file.write_text(
+        f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}, {program}]\npolicies: [fair]\n{more}"
+    )
     return load_scenario(file)
 
 
-def test_a_command_is_split_as_in_a_shell_and_the_job_emulated_by_its_description(tmp_path: Path) -> None:
+def test_a_command_is_split_as_in_a_shell_and_the_job_emulated_by_its_description(
+    tmp_path: Path,
+) -> None:
     s = with_program(tmp_path, "commands: {p: \"torchrun train.py --name 'a b'\"}")
     assert s.commands == {"p": ("torchrun", "train.py", "--name", "a b")}
     described = s.described
@@ -377,13 +447,20 @@ def test_a_command_is_split_as_in_a_shell_and_the_job_emulated_by_its_descriptio
 @pytest.mark.parametrize(
     ("more", "recognition", "said"),
     [
-        ("commands: {q: torchrun x.py}", None, "commands.q: 'q' is not a job of this scenario (known: d, p)"),
+        (
+            "commands: {q: torchrun x.py}",
+            None,
+            "commands.q: 'q' is not a job of this scenario (known: d, p)",
+        ),
         ("commands: {p: torchrun x.py}", "{by: shim}", "commands.p: job 'p' is recognised by shim"),
         ("commands: {p: ''}", None, "commands.p: is empty (write a command"),
         ("commands: {p: [torchrun]}", None, "commands.p: "),
         ('commands: {p: "torchrun \'x"}', None, "commands.p: "),
         (
-            "commands: {p: torchrun x.py}\ndelays: [{job: p, worker: h1, iteration: 1, delay: 1 s}]",
+            (
+                "commands: {p: torchrun x.py}\ndelays: [{job: p, worker: h1, iteration: 1, delay:"
+                " 1 s}]"
+            ),
             None,
             "delays[0].job: 'p' has a command",
         ),
@@ -405,6 +482,8 @@ def test_a_job_of_a_file_with_other_keys(tmp_path: Path) -> None:
     first, second = load_scenario(file).jobs
     assert (second.name, second.workers, second.start_s) == ("e", ("h2", "h1"), 0)
     assert second.weight == first.weight
-    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{{file: none.yaml, job: e}}]\npolicies: [fair]\n")
+    file.write_text(
+        f"scenario: s\nfabric: {FABRIC}\njobs: [{{file: none.yaml, job: e}}]\npolicies: [fair]\n"
+    )
     with pytest.raises(DocumentError, match=r"jobs\[0\].file: there is no file 'none.yaml'"):
         load_scenario(file)

@@ -1,4 +1,6 @@
-"""Hosts with several links: their paths against networkx, and a run in both models of the network."""
+"""Hosts with several links: their paths against networkx, and a run in both models of the
+network.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,19 @@ def several_homes(draw: st.DrawFn) -> Fabric:
     """Draw hosts with one to three links to five switches in a random tree with some more links."""
     switches = [f"s{n}" for n in range(5)]
     links = {(f"s{draw(st.integers(0, n - 1))}", f"s{n}") for n in range(1, 5)}
-    links |= set(draw(st.lists(st.tuples(*2 * [st.sampled_from(switches)]).filter(lambda ends: ends[0] < ends[1]))))
+    links |= set(
+        draw(
+            st.lists(
+                st.tuples(*2 * [st.sampled_from(switches)]).filter(lambda ends: ends[0] < ends[1])
+            )
+        )
+    )
     hosts = [f"h{n}" for n in range(4)]
     for host in hosts:
-        links |= {(host, edge) for edge in draw(st.sets(st.sampled_from(switches), min_size=1, max_size=3))}
+        links |= {
+            (host, edge)
+            for edge in draw(st.sets(st.sampled_from(switches), min_size=1, max_size=3))
+        }
     document = {
         "fabric": "drawn",
         "hosts": hosts,
@@ -48,9 +59,13 @@ def several_homes(draw: st.DrawFn) -> Fabric:
 def test_paths_are_all_shortest_ones_that_go_through_no_host(fabric: Fabric) -> None:
     for src in fabric.hosts:
         for dst in fabric.hosts.keys() - {src}:
-            graph = networkx.Graph([(a, b) for a, b in fabric.port_to if {a, b} <= {src, dst, *fabric.switches}])
+            graph = networkx.Graph(
+                [(a, b) for a, b in fabric.port_to if {a, b} <= {src, dst, *fabric.switches}]
+            )
             expected = sorted(map(tuple, networkx.all_shortest_paths(graph, src, dst)))
-            assert [(src, *inner, dst) for inner in fabric.shortest_paths.switches(src, dst)] == expected
+            assert [
+                (src, *inner, dst) for inner in fabric.shortest_paths.switches(src, dst)
+            ] == expected
             assert list(equal_cost_paths(fabric, src, dst)) == expected
     for (switch, host), hops in fabric.next_hops.items():
         assert hops == next_hops(fabric, switch, host)
@@ -60,17 +75,24 @@ def test_connections_of_two_servers_take_the_rails_in_turn() -> None:
     fabric = build_fabric(RAILS)
     jobs = [Job(name, (), (Flow("f", "h1", "h2", 1),), ()) for name in "ab"]
     routes = Router().route(fabric, jobs)
-    assert [routes[name]["h1", "h2"] for name in "ab"] == [("h1", "rail1", "h2"), ("h1", "rail2", "h2")]
+    assert [routes[name]["h1", "h2"] for name in "ab"] == [
+        ("h1", "rail1", "h2"),
+        ("h1", "rail2", "h2"),
+    ]
     without = fabric.without([("h2", "rail1")])
     assert without.shortest_paths.switches("h1", "h2") == (("rail2",),)
-    with pytest.raises(NoRouteError, match="'h1' has several links, and trees end at hosts with one"):
+    with pytest.raises(
+        NoRouteError, match="'h1' has several links, and trees end at hosts with one"
+    ):
         fabric.shortest_paths.switches("h1", "h2", "h3", "h1")
 
 
 def test_the_same_fabric_as_that_of_nics() -> None:
     nics, servers = rail_optimised(4, 2), RAILS
     assert [link.between[1] for link in servers.links] == [link.between[1] for link in nics.links]
-    assert {name: len(build_fabric(servers).ports[name]) for name in servers.hosts} == dict.fromkeys(servers.hosts, 2)
+    assert {
+        name: len(build_fabric(servers).ports[name]) for name in servers.hosts
+    } == dict.fromkeys(servers.hosts, 2)
     assert build_fabric(servers).port_to["h1", "rail2"] == 1
 
 
@@ -100,11 +122,19 @@ def test_frames_leave_by_the_assigned_interface_and_others_always_by_the_same() 
     "by",
     [
         {"by": "shim"},
-        {"by": "bytes", "protocol": "tcp", "source_port": 5000, "destination_port": 6000, "idle_gap": "50 ms"},
+        {
+            "by": "bytes",
+            "protocol": "tcp",
+            "source_port": 5000,
+            "destination_port": 6000,
+            "idle_gap": "50 ms",
+        },
     ],
 )
 def test_two_jobs_of_the_same_servers_share_no_link(by: dict[str, object]) -> None:
-    """Each sends 400 kB over links of its own at 20 Mbit/s, after 100 ms of computing: 260 ms, and headers."""
+    """Each sends 400 kB over links of its own at 20 Mbit/s, after 100 ms of computing: 260 ms, and
+    headers.
+    """
     data = {"compute": "100 ms", "gradient": "400 kB"}
     both = [
         {
@@ -124,9 +154,18 @@ def test_two_jobs_of_the_same_servers_share_no_link(by: dict[str, object]) -> No
 
 
 def test_real_hosts_have_one() -> None:
-    job = {"job": "one", "parallelism": "data", "workers": ["h1", "h2"], "data": {"compute": "1 s", "gradient": "1 MB"}}
-    scenario = scenario_of({"scenario": "rails", "fabric": RAILS, "jobs": [job], "policies": ["fair"]}, "rails")
-    with pytest.raises(RunError, match="fabric multi_rail_4_2_1: host h1 has 2 links, but real hosts have one"):
+    job = {
+        "job": "one",
+        "parallelism": "data",
+        "workers": ["h1", "h2"],
+        "data": {"compute": "1 s", "gradient": "1 MB"},
+    }
+    scenario = scenario_of(
+        {"scenario": "rails", "fabric": RAILS, "jobs": [job], "policies": ["fair"]}, "rails"
+    )
+    with pytest.raises(
+        RunError, match="fabric multi_rail_4_2_1: host h1 has 2 links, but real hosts have one"
+    ):
         check(scenario)
 
 
@@ -136,6 +175,8 @@ def test_two_links_between_the_same_nodes_are_refused(tmp_path: Path) -> None:
     links = [{"between": list(link.between), "rate": "1 Gbit/s"} for link in RAILS.links]
     with pytest.raises(DocumentError) as error:
         parse_document(FabricSpec, {**document, "links": [*links, again]}, "fabric.yaml")
-    assert str(error.value) == (
-        "fabric.yaml: links[10].between: links 'h1' and 'rail1' again, as links[2] (give one link the rate of both)"
+    assert (
+        str(error.value)
+        == "fabric.yaml: links[10].between: links 'h1' and 'rail1' again, as links[2] (give one"
+        " link the rate of both)"
     )

@@ -21,17 +21,22 @@ def test_flows_and_bytes_are_counted_without_the_graph(document: dict[str, objec
     assert spec.flow_count == len(job.flows)
     most = max(sum(flow.size_bytes for flow in flows) for flows in connections(job).values())
     said = spec.paradigm.connection_bytes(len(spec.workers))
-    # Chunks of a collective differ by a byte: the largest is counted for each that is sent, in each bucket.
+    # Chunks of a collective differ by a byte: the largest is counted for each that is sent, in each
+    # bucket.
     section = document[spec.parallelism]
     assert isinstance(section, dict)
-    rounding = 2 * (len(spec.workers) - 1) * section.get("buckets", 1) if spec.parallelism == "data" else 0
+    rounding = (
+        2 * (len(spec.workers) - 1) * section.get("buckets", 1) if spec.parallelism == "data" else 0
+    )
     assert most <= said <= most + rounding
 
 
 def test_a_large_job_is_counted_at_once() -> None:
     workers = [f"h{i}" for i in range(1000)]
     data = {"compute": "1 s", "gradient": "1 GB"}
-    spec = parse_document(JobSpec, {"job": "j", "parallelism": "data", "workers": workers, "data": data}, "job")
+    spec = parse_document(
+        JobSpec, {"job": "j", "parallelism": "data", "workers": workers, "data": data}, "job"
+    )
     assert spec.flow_count == 1_998_000
 
 

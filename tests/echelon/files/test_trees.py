@@ -1,4 +1,6 @@
-"""Trees among several hosts: their links against an independent search, and how they are chosen, kept and refused."""
+"""Trees among several hosts: their links against an independent search, and how they are chosen,
+kept and refused.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ FABRICS = {
 
 def summed(name: str, *hosts: str, size_bytes: int = 1000) -> Job:
     """Return a job of a flow that switches add up."""
-    flow = Flow("sum", hosts[0], hosts[0], size_bytes, tuple(f"c-{host}" for host in hosts), among=(*hosts, hosts[0]))
+    flow = Flow(
+        "sum",
+        hosts[0],
+        hosts[0],
+        size_bytes,
+        tuple(f"c-{host}" for host in hosts),
+        among=(*hosts, hosts[0]),
+    )
     computes = tuple(ComputeUnit(f"c-{host}", host, Fraction(1)) for host in hosts)
     return Job(name, computes, (flow,), (EchelonFlow.coflow("sum", ["sum"]),))
 
@@ -52,14 +61,19 @@ def test_each_link_of_a_tree_is_there_once_and_each_host_is_as_near_to_the_root_
     name: str, data: st.DataObject
 ) -> None:
     fabric = FABRICS[name]
-    hosts = data.draw(st.lists(st.sampled_from(sorted(fabric.hosts)), min_size=2, max_size=8, unique=True))
+    hosts = data.draw(
+        st.lists(st.sampled_from(sorted(fabric.hosts)), min_size=2, max_size=8, unique=True)
+    )
     graph = graph_of(fabric)
     farthest = {
-        switch: max(networkx.shortest_path_length(graph, switch, host) for host in hosts) for switch in fabric.switches
+        switch: max(networkx.shortest_path_length(graph, switch, host) for host in hosts)
+        for switch in fabric.switches
     }
     found = trees(fabric, *hosts, hosts[0])
     roots = [root_of(path) for path in found]
-    assert roots == sorted(switch for switch, hops in farthest.items() if hops == min(farthest.values()))
+    assert roots == sorted(
+        switch for switch, hops in farthest.items() if hops == min(farthest.values())
+    )
     for path, root in zip(found, roots, strict=True):
         links = links_of(path)
         assert path[0] == path[-1] == hosts[0]
@@ -71,10 +85,16 @@ def test_each_link_of_a_tree_is_there_once_and_each_host_is_as_near_to_the_root_
         for host in hosts:
             hops = networkx.shortest_path_length(inside, host, root)
             assert hops == networkx.shortest_path_length(graph, host, root)
-        # Up first: in this order, each sender's contribution and then each receiver's result is there in time.
+        # Up first: in this order, each sender's contribution and then each receiver's result is
+        # there in time.
         up, down = links[: len(links) // 2], links[len(links) // 2 :]
-        assert all(networkx.shortest_path_length(inside, b, root) < hops_of(inside, a, root) for a, b in up)
-        assert all(networkx.shortest_path_length(inside, b, root) > hops_of(inside, a, root) for a, b in down)
+        assert all(
+            networkx.shortest_path_length(inside, b, root) < hops_of(inside, a, root) for a, b in up
+        )
+        assert all(
+            networkx.shortest_path_length(inside, b, root) > hops_of(inside, a, root)
+            for a, b in down
+        )
 
 
 def hops_of(graph: networkx.Graph[str], node: str, root: str) -> int:
@@ -113,7 +133,10 @@ def test_new_trees_have_the_root_of_the_fewest_and_stay_there() -> None:
     assert all(again[job.name] is routed[job.name] for job in jobs[1:])
     drained = fabric.without([("leaf3", "spine1")])
     moved = router.route(drained, jobs[1:])
-    assert [root_of(path) for job in jobs[1:] for path in moved[job.name].values()] == ["spine2", "spine2"]
+    assert [root_of(path) for job in jobs[1:] for path in moved[job.name].values()] == [
+        "spine2",
+        "spine2",
+    ]
     cut = fabric.without([("leaf3", "spine1"), ("leaf3", "spine2")])
     with pytest.raises(NoRouteError, match="job b: there is no path from 'h2' to 'h7'"):
         router.route(cut, jobs[1:])
@@ -123,13 +146,17 @@ def test_new_trees_have_the_root_of_the_fewest_and_stay_there() -> None:
 
 @pytest.mark.parametrize("policy", ["fair", "echelon", "aalo", "crux", "mltcp"])
 def test_flows_over_trees_share_links_with_others(policy: str) -> None:
-    """Two jobs whose trees share one link at most: exact times by hand, and the same ones of both engines."""
+    """Two jobs whose trees share one link at most: exact times by hand, and the same ones of both
+    engines.
+    """
     fabric = build_fabric(leaf_spine(2, 1, 2, rate_bps=8000))
     # The uplinks carry 2,000 B/s each and the hosts' links 1,000 B/s: nobody waits for the other.
     jobs = [summed("a", "h1", "h3"), summed("b", "h2", "h4", size_bytes=3000)]
     for observe in (None, lambda *_: None):
         result = simulate(jobs, fabric, make_policy(policy), 1, observe=observe)
-        assert [record.iterations[0].finish for record in result.jobs.values()] == pytest.approx([2, 4])
+        assert [record.iterations[0].finish for record in result.jobs.values()] == pytest.approx(
+            [2, 4]
+        )
     # One host's link for both: each gets half of it until the smaller has finished.
     jobs = [summed("a", "h1", "h3"), summed("b", "h1", "h2")]
     result = simulate(jobs, fabric, make_policy("fair"), 1)
@@ -142,8 +169,12 @@ def test_switches_do_not_recognise_a_flow_over_a_tree_by_its_bytes() -> None:
     spec = make_job_spec(job="a", parallelism="data", workers=["h1", "h4"], data=data)
     assert identities_of(job, 1, spec, fabric)["sum"] == number_shims([job])["a", "sum"]
     by_bytes = {"by": "bytes", "source_port": 1, "destination_port": 2, "idle_gap": "1 s"}
-    spec = make_job_spec(job="a", parallelism="data", workers=["h1", "h4"], data=data, recognition=by_bytes)
-    with pytest.raises(LoweringError, match=r"job a: flow 'sum' goes over a tree .* by shim alone") as error:
+    spec = make_job_spec(
+        job="a", parallelism="data", workers=["h1", "h4"], data=data, recognition=by_bytes
+    )
+    with pytest.raises(
+        LoweringError, match=r"job a: flow 'sum' goes over a tree .* by shim alone"
+    ) as error:
         identities_of(job, 1, spec, fabric)
     assert error.value.job == "a"
 

@@ -37,16 +37,18 @@ class EarliestDeadlineFirst:
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         rates = [ZERO] * len(flows)
-        order = sorted(range(len(flows)), key=lambda i: (flows[i].ideal_finish_s, flows[i].sequence))
+        order = sorted(
+            range(len(flows)), key=lambda i: (flows[i].ideal_finish_s, flows[i].sequence)
+        )
         fill_in_order(flows, order, residual_of(self.capacities, flows), rates)
         return Allocation(tuple(rates))
 
 
 def by_definition(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
     alone = replace(job, start_s=Fraction(0))
-    return simulate_exactly([alone], fabric, EarliestDeadlineFirst(), 1, until="exactly", ideal=True)[
-        job.name
-    ].iterations[0]
+    return simulate_exactly(
+        [alone], fabric, EarliestDeadlineFirst(), 1, until="exactly", ideal=True
+    )[job.name].iterations[0]
 
 
 def two_tiers(rates: Sequence[int], prefix: str = "h") -> Fabric:
@@ -55,7 +57,10 @@ def two_tiers(rates: Sequence[int], prefix: str = "h") -> Fabric:
     ends += [(f"l{i}", 10 + j, f"s{j}", i) for i in (1, 2) for j in (1, 2)]
     return Fabric(
         "tiers",
-        {f"{prefix}{i}": Host(f"{prefix}{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in range(1, 5)},
+        {
+            f"{prefix}{i}": Host(f"{prefix}{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}")
+            for i in range(1, 5)
+        },
         {name: Switch(name, n) for n, name in enumerate(("l1", "l2", "s1", "s2"), start=1)},
         tuple(
             CableLink(LinkEnd(a, p), LinkEnd(b, q), rate, Fraction(0))
@@ -65,13 +70,22 @@ def two_tiers(rates: Sequence[int], prefix: str = "h") -> Fabric:
 
 
 # Rates in simple ratios, and rates whose remainders ask for ever finer times.
-even, uneven = st.sampled_from([8_000, 16_000, 24_000]), st.sampled_from([8_000, 56_000, 88_000, 104_008])
-fabrics = st.sampled_from([even, uneven]).flatmap(lambda rates: st.lists(rates, min_size=8, max_size=8)).map(two_tiers)
+even, uneven = (
+    st.sampled_from([8_000, 16_000, 24_000]),
+    st.sampled_from([8_000, 56_000, 88_000, 104_008]),
+)
+fabrics = (
+    st.sampled_from([even, uneven])
+    .flatmap(lambda rates: st.lists(rates, min_size=8, max_size=8))
+    .map(two_tiers)
+)
 
 
 @st.composite
 def any_job(draw: st.DrawFn) -> Job:
-    """Draw steps that come after earlier ones at random; many flows start together, and some have no bytes."""
+    """Draw steps that come after earlier ones at random; many flows start together, and some have
+    no bytes.
+    """
     hosts = st.sampled_from([f"h{i}" for i in range(1, 5)])
     durations = st.fractions(0, 3, max_denominator=2)
     computes = [ComputeUnit("c0", draw(hosts), draw(durations))]
@@ -103,9 +117,18 @@ def test_it_is_the_general_simulation(job: Job, fabric: Fabric) -> None:
 def test_of_times_that_no_whole_number_of_ticks_holds() -> None:
     """Their common denominator is too large; times are rounded then."""
     denominators = 2**120, 3**75, 5**52
-    units = tuple(ComputeUnit(f"c{i}", f"h{i}", Fraction(1, d)) for i, d in enumerate(denominators, start=1))
-    flows = tuple(Flow(f"f{i}", f"h{i}", f"h{i % 3 + 1}", 1_000 * i, (f"c{i}",)) for i in range(1, 4))
-    job = Job("j", units, flows, (EchelonFlow("H", ("f3", "f2", "f1"), (Fraction(0), Fraction(1), Fraction(2))),))
+    units = tuple(
+        ComputeUnit(f"c{i}", f"h{i}", Fraction(1, d)) for i, d in enumerate(denominators, start=1)
+    )
+    flows = tuple(
+        Flow(f"f{i}", f"h{i}", f"h{i % 3 + 1}", 1_000 * i, (f"c{i}",)) for i in range(1, 4)
+    )
+    job = Job(
+        "j",
+        units,
+        flows,
+        (EchelonFlow("H", ("f3", "f2", "f1"), (Fraction(0), Fraction(1), Fraction(2))),),
+    )
     fabric = two_tiers([8_000] * 4 + [80_000] * 4)
     ours, exactly = run_alone(job, fabric), by_definition(job, fabric)
     for name, span in exactly.flows.items():
@@ -120,13 +143,20 @@ def test_of_the_paradigms(star: Callable[..., Fabric], pipeline: Callable[..., J
     for graph in (all_reduce(workers, second, 10**6 + 3), queued):
         job = Job("j", *graph)
         assert run_alone(job, fabric) == by_definition(job, fabric)
-    job = pipeline(3, 5, unit_s=Fraction(1, 10))  # sending takes 20 times as long as computing: flows queue up
+    job = pipeline(
+        3, 5, unit_s=Fraction(1, 10)
+    )  # sending takes 20 times as long as computing: flows queue up
     assert run_alone(job, star(3)) == by_definition(job, star(3))
 
 
 @settings(max_examples=30, deadline=None)
-@given(jobs=st.lists(st.tuples(st.sampled_from("abc"), any_job()), min_size=1, max_size=4), fabric=fabrics)
-def test_remembered_runs_are_those_that_would_be_made(jobs: list[tuple[str, Job]], fabric: Fabric) -> None:
+@given(
+    jobs=st.lists(st.tuples(st.sampled_from("abc"), any_job()), min_size=1, max_size=4),
+    fabric=fabrics,
+)
+def test_remembered_runs_are_those_that_would_be_made(
+    jobs: list[tuple[str, Job]], fabric: Fabric
+) -> None:
     """Jobs come and go, and change under their name."""
     runs = AloneRuns()
     present: dict[str, Job] = {}
@@ -158,7 +188,9 @@ def test_jobs_that_look_the_same_share_a_run() -> None:
     assert records["c"] is not records["a"]
     faster = AloneRuns().update([job, twin], two_tiers([8_000, 8_000, 8_000, 16_000] + [8_000] * 4))
     assert faster["b"] is not faster["a"], "one of its links is faster"
-    more = replace(twin, computes=(replace(twin.computes[0], duration_s=Fraction(2)), twin.computes[1]))
+    more = replace(
+        twin, computes=(replace(twin.computes[0], duration_s=Fraction(2)), twin.computes[1])
+    )
     assert AloneRuns().update([job, more], fabric)["b"] == run_alone(more, fabric) != records["a"]
 
 
@@ -171,7 +203,9 @@ def test_what_departed_is_forgotten() -> None:
     assert runs.update([job], fabric)["a"] == first
 
 
-def test_runs_that_are_remembered_are_bounded_by_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_are_remembered_are_bounded_by_their_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A few jobs of very many steps fill the memory as much as many small ones."""
 
     def spans() -> int:

@@ -1,4 +1,6 @@
-"""The guarantees of ranking by deadline inside one EchelonFlow: the consumer's finish time, and optimality."""
+"""The guarantees of ranking by deadline inside one EchelonFlow: the consumer's finish time, and
+optimality.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,25 @@ UNIT_BYTES = 1_000_000
 
 
 def consumer_job(starts_s: list[Fraction], sizes: list[int], consumer_s: list[Fraction]) -> Job:
-    """Return flows that start at these times, and a worker on h2 that consumes them one after the other."""
+    """Return flows that start at these times, and a worker on h2 that consumes them one after the
+    other.
+    """
     count = len(starts_s)
     producers = tuple(ComputeUnit(f"p{j}", "h1", starts_s[j]) for j in range(count))
-    flows = tuple(Flow(f"f{j}", "h1", "h2", sizes[j] * UNIT_BYTES, (f"p{j}",)) for j in range(count))
+    flows = tuple(
+        Flow(f"f{j}", "h1", "h2", sizes[j] * UNIT_BYTES, (f"p{j}",)) for j in range(count)
+    )
     consumers = tuple(
-        ComputeUnit(f"c{j}", "h2", consumer_s[j], (f"f{j}", *([f"c{j - 1}"] if j else []))) for j in range(count)
+        ComputeUnit(f"c{j}", "h2", consumer_s[j], (f"f{j}", *([f"c{j - 1}"] if j else [])))
+        for j in range(count)
     )
     offsets = tuple(accumulate(consumer_s[:-1], initial=Fraction(0)))
-    return Job("job", producers + consumers, flows, (EchelonFlow("H", tuple(f.name for f in flows), offsets),))
+    return Job(
+        "job",
+        producers + consumers,
+        flows,
+        (EchelonFlow("H", tuple(f.name for f in flows), offsets),),
+    )
 
 
 @st.composite
@@ -48,8 +60,14 @@ def consumer_jobs(draw: st.DrawFn) -> Job:
 def test_consumer_finishes_at_tardiness_plus_reference_plus_its_work(
     star: Callable[..., Fabric], job: Job, policy: str
 ) -> None:
-    """The consumer finishes at t_H + r + sum of p_k, whatever the rates (technical report of HotNets '22, S11)."""
-    record = simulate([job], star(2), make_policy(policy), 1, until="exactly", ideal=True).jobs["job"].iterations[0]
+    """The consumer finishes at t_H + r + sum of p_k, whatever the rates (technical report of
+    HotNets '22, S11).
+    """
+    record = (
+        simulate([job], star(2), make_policy(policy), 1, until="exactly", ideal=True)
+        .jobs["job"]
+        .iterations[0]
+    )
     last = f"c{len(job.flows) - 1}"
     work = sum((c.duration_s for c in job.computes if c.name.startswith("c")), Fraction(0))
     expected = tardiness_s(job.echelonflows[0], record) + record.references["H"] + work
@@ -57,7 +75,9 @@ def test_consumer_finishes_at_tardiness_plus_reference_plus_its_work(
 
 
 def least_tardiness(starts: tuple[int, ...], sizes: tuple[int, ...], ideal: tuple[int, ...]) -> int:
-    """Return the least tardiness over all preemptive schedules of unit slots, by exhaustive search (idling allowed)."""
+    """Return the least tardiness over all preemptive schedules of unit slots, by exhaustive search
+    (idling allowed).
+    """
 
     @cache
     def best(now: int, left: tuple[int, ...]) -> int:
@@ -78,16 +98,26 @@ def least_tardiness(starts: tuple[int, ...], sizes: tuple[int, ...], ideal: tupl
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), count=st.integers(1, 4))
-def test_no_schedule_of_one_link_is_less_tardy(star: Callable[..., Fabric], data: st.DataObject, count: int) -> None:
-    """Preemptive EDF minimises the largest lateness on one machine with release times (Jackson 1955, Horn 1974)."""
+def test_no_schedule_of_one_link_is_less_tardy(
+    star: Callable[..., Fabric], data: st.DataObject, count: int
+) -> None:
+    """Preemptive EDF minimises the largest lateness on one machine with release times (Jackson
+    1955, Horn 1974).
+    """
     small = st.integers(0, 4)
     starts = data.draw(st.lists(small, min_size=count, max_size=count), label="starts")
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=count, max_size=count), label="sizes")
     consumer = data.draw(st.lists(small, min_size=count, max_size=count), label="consumer")
     job = consumer_job([Fraction(s) for s in starts], sizes, [Fraction(p) for p in consumer])
-    record = simulate([job], star(2), make_policy("echelon"), 1, until="exactly", ideal=True).jobs["job"].iterations[0]
+    record = (
+        simulate([job], star(2), make_policy("echelon"), 1, until="exactly", ideal=True)
+        .jobs["job"]
+        .iterations[0]
+    )
     ideal = tuple(min(starts) + int(offset) for offset in job.echelonflows[0].offsets_s)
-    assert tardiness_s(job.echelonflows[0], record) == least_tardiness(tuple(starts), tuple(sizes), ideal)
+    assert tardiness_s(job.echelonflows[0], record) == least_tardiness(
+        tuple(starts), tuple(sizes), ideal
+    )
 
 
 def coflow(name: str, sizes: list[int]) -> Job:
@@ -98,10 +128,16 @@ def coflow(name: str, sizes: list[int]) -> Job:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=5))
-def test_equal_offsets_are_scheduled_as_varys_does(star: Callable[..., Fabric], sizes: list[list[int]]) -> None:
-    """EchelonFlows with equal offsets are coflows: SETF completes them when SEBF does (HotNets '22, property 2)."""
+def test_equal_offsets_are_scheduled_as_varys_does(
+    star: Callable[..., Fabric], sizes: list[list[int]]
+) -> None:
+    """EchelonFlows with equal offsets are coflows: SETF completes them when SEBF does (HotNets '22,
+    property 2).
+    """
     jobs = [coflow(f"j{k}", each) for k, each in enumerate(sizes)]
-    ours = simulate(jobs, star(2), make_policy("echelon", order="setf"), 1, until="exactly", ideal=True)
+    ours = simulate(
+        jobs, star(2), make_policy("echelon", order="setf"), 1, until="exactly", ideal=True
+    )
     varys = simulate(jobs, star(2), make_policy("varys"), 1, until="exactly", ideal=True)
     for job in jobs:
         assert ours.iteration_times_s(job.name) == varys.iteration_times_s(job.name)
@@ -111,16 +147,26 @@ def test_equal_offsets_are_scheduled_as_varys_does(star: Callable[..., Fabric], 
 
 
 def test_smallest_tardiness_first_of_two_echelonflows(star: Callable[..., Fabric]) -> None:
-    """A: three flows of 2 s, 1 s apart (4 s late if alone); B: one of 1 s. B first costs 1 + 5 s, A first 4 + 7 s."""
+    """A: three flows of 2 s, 1 s apart (4 s late if alone); B: one of 1 s.
+
+    B first costs 1 + 5 s, A first 4 + 7 s.
+    """
     a = consumer_job([Fraction(0), Fraction(1), Fraction(2)], [2, 2, 2], [Fraction(1)] * 3)
     b = coflow("b", [1])
-    result = simulate([a, b], star(2), make_policy("echelon", order="setf"), 1, until="exactly", ideal=True)
+    result = simulate(
+        [a, b], star(2), make_policy("echelon", order="setf"), 1, until="exactly", ideal=True
+    )
     late = [tardiness_s(job.echelonflows[0], result.jobs[job.name].iterations[0]) for job in (a, b)]
     assert late == [5, 1]
 
 
-def test_ranking_by_tardiness_makes_two_jobs_take_turns(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    """The two jobs communicate half of the time and start 2 % apart. Fair sharing keeps them contending for ever."""
+def test_ranking_by_tardiness_makes_two_jobs_take_turns(
+    star: Callable[..., Fabric], bulk: Callable[..., Job]
+) -> None:
+    """The two jobs communicate half of the time and start 2 % apart.
+
+    Fair sharing keeps them contending for ever.
+    """
     jobs = [
         bulk(name, Fraction(1, 2), UNIT_BYTES // 2, start)
         for name, start in (("a", Fraction(0)), ("b", Fraction(1, 50)))

@@ -24,7 +24,11 @@ ONE = Fraction(1)
 FLOW = Flow("f", "h1", "h2", 10, ("c1",))
 JOB = Job(
     "job",
-    (ComputeUnit("c1", "h1", ONE), ComputeUnit("c2", "h1", ONE, ("c1",)), ComputeUnit("d", "h2", ONE, ("f", "c2"))),
+    (
+        ComputeUnit("c1", "h1", ONE),
+        ComputeUnit("c2", "h1", ONE, ("c1",)),
+        ComputeUnit("d", "h2", ONE, ("f", "c2")),
+    ),
     (FLOW,),
     (EchelonFlow("H", ("f",), (Fraction(0),)),),
 )
@@ -46,23 +50,34 @@ def test_the_next_iteration_begins_when_all_is_finished() -> None:
     assert run_one(execution, 0) == [IterationFinished(1, 0, 10), StartCompute("c1", "h1", ONE)]
     assert run_one(execution, 10) == [IterationFinished(2, 10, 20)]
     record = execution.record
-    assert [(i.iteration, i.start, i.finish) for i in record.iterations] == [(1, 0, 10), (2, 10, 20)]
+    assert [(i.iteration, i.start, i.finish) for i in record.iterations] == [
+        (1, 0, 10),
+        (2, 10, 20),
+    ]
     assert record.iterations[1].flows == {"f": Span(11, 14)}
-    assert record.iterations[1].computes == {"c1": Span(10, 11), "c2": Span(11, 15), "d": Span(15, 20)}
+    assert record.iterations[1].computes == {
+        "c1": Span(10, 11),
+        "c2": Span(11, 15),
+        "d": Span(15, 20),
+    }
     assert record.iterations[1].references == {"H": 11}
     assert record.finished == record.iterations
 
 
 def test_more_is_asked_before_each_further_iteration() -> None:
     asked: list[int] = []
-    execution: JobExecution[int] = JobExecution(JOB, more=lambda i: asked.append(i) is None and i < 2)
+    execution: JobExecution[int] = JobExecution(
+        JOB, more=lambda i: asked.append(i) is None and i < 2
+    )
     execution.start(0)
     assert run_one(execution, 0) == [IterationFinished(1, 0, 10)]
     assert asked == [2]
 
 
 def test_a_delay_lengthens_the_workers_first_unit_of_that_iteration() -> None:
-    execution: JobExecution[int] = JobExecution(JOB, delays={("h1", 2): Fraction(7), ("h2", 1): Fraction(3)})
+    execution: JobExecution[int] = JobExecution(
+        JOB, delays={("h1", 2): Fraction(7), ("h2", 1): Fraction(3)}
+    )
     assert execution.start(0) == [StartCompute("c1", "h1", ONE)]
     execution.compute_finished("c1", 1)
     execution.flow_finished("f", 2)
@@ -92,7 +107,12 @@ def test_a_host_that_sends_in_turn_starts_a_flow_when_the_one_before_has_arrived
         assert started(execution.flow_finished("second", begin + 4)) == [late]
         instructions = execution.flow_finished("late", begin + 10)
     spans = execution.record.iterations[1].flows
-    assert spans == {"first": Span(10, 12), "other": Span(11, 13), "second": Span(12, 14), "late": Span(14, 20)}
+    assert spans == {
+        "first": Span(10, 12),
+        "other": Span(11, 13),
+        "second": Span(12, 14),
+        "late": Span(14, 20),
+    }
 
 
 def test_what_does_not_run_cannot_finish() -> None:
@@ -116,12 +136,20 @@ def test_what_does_not_run_cannot_finish() -> None:
     [
         (Job("j", (), (), ()), "neither compute units nor flows"),
         (
-            Job("j", (ComputeUnit("a", "h", ONE, ("b",)), ComputeUnit("b", "h", ONE, ("a",))), (), ()),
+            Job(
+                "j",
+                (ComputeUnit("a", "h", ONE, ("b",)), ComputeUnit("b", "h", ONE, ("a",))),
+                (),
+                (),
+            ),
             "waits for itself",
         ),
         (Job("j", (ComputeUnit("a", "h", ONE, ("b",)),), (), ()), "'b'"),
         (Job("j", (ComputeUnit("f", "h", ONE),), (FLOW,), ()), "'f'"),
-        (Job("j", (ComputeUnit("a", "h", ONE),), (), (EchelonFlow("H", ("a",), (ONE,)),)), "has no flow a"),
+        (
+            Job("j", (ComputeUnit("a", "h", ONE),), (), (EchelonFlow("H", ("a",), (ONE,)),)),
+            "has no flow a",
+        ),
         (
             Job(
                 "j",
@@ -143,7 +171,9 @@ def test_the_reference_is_the_first_flow_to_start() -> None:
     flows = (Flow("head", "h1", "h2", 1, ("slow",)), Flow("next", "h3", "h2", 1, ("fast",)))
     computes = (ComputeUnit("slow", "h1", ONE), ComputeUnit("fast", "h3", ONE))
     echelonflow = EchelonFlow("H", ("head", "next"), (Fraction(0), Fraction(0)))
-    execution: JobExecution[Fraction] = JobExecution(Job("j", computes, flows, (echelonflow,)), more=lambda _: False)
+    execution: JobExecution[Fraction] = JobExecution(
+        Job("j", computes, flows, (echelonflow,)), more=lambda _: False
+    )
     execution.start(Fraction(0))
     execution.compute_finished("fast", Fraction(1))
     execution.compute_finished("slow", Fraction(5))
@@ -159,13 +189,17 @@ def test_the_reference_is_the_first_flow_to_start() -> None:
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data(), size=st.integers(1, 12))
 def test_any_order_of_finishing_respects_the_graph(data: st.DataObject, size: int) -> None:
-    """Everything starts exactly once, as soon as all that it waits for is finished, whatever finishes first."""
+    """Everything starts exactly once, as soon as all that it waits for is finished, whatever
+    finishes first.
+    """
     names = [f"u{k}" for k in range(size)]
     after = [
         tuple(data.draw(st.lists(st.sampled_from(names[:k]), max_size=3, unique=True))) if k else ()
         for k in range(size)
     ]
-    job = Job("j", tuple(ComputeUnit(n, "h", ONE, a) for n, a in zip(names, after, strict=True)), (), ())
+    job = Job(
+        "j", tuple(ComputeUnit(n, "h", ONE, a) for n, a in zip(names, after, strict=True)), (), ()
+    )
     execution: JobExecution[int] = JobExecution(job, more=lambda _: False)
     running = [i.name for i in execution.start(0) if isinstance(i, StartCompute)]
     started, finished = set(running), set[str]()

@@ -43,18 +43,29 @@ def make(policy: str, order: str = "memory") -> Policy:
 def leaves(rate_bps: int) -> Fabric:
     """Return three leaves of two hosts each, and a spine of half the rate."""
     hosts = [f"h{i}" for i in range(HOSTS)]
-    cables = [CableLink(LinkEnd(h, 0), LinkEnd(f"l{i // 2}", i), rate_bps, Fraction(0)) for i, h in enumerate(hosts)]
-    cables += [CableLink(LinkEnd(f"l{i}", 9), LinkEnd("s", i), rate_bps // 2, Fraction(0)) for i in range(3)]
+    cables = [
+        CableLink(LinkEnd(h, 0), LinkEnd(f"l{i // 2}", i), rate_bps, Fraction(0))
+        for i, h in enumerate(hosts)
+    ]
+    cables += [
+        CableLink(LinkEnd(f"l{i}", 9), LinkEnd("s", i), rate_bps // 2, Fraction(0))
+        for i in range(3)
+    ]
     return Fabric(
         "leaves",
         {h: Host(h, f"10.0.0.{i}", f"02:00:00:00:00:{i:02x}") for i, h in enumerate(hosts)},
-        {name: Switch(name, number) for number, name in enumerate(("l0", "l1", "l2", "s"), start=1)},
+        {
+            name: Switch(name, number)
+            for number, name in enumerate(("l0", "l1", "l2", "s"), start=1)
+        },
         tuple(cables),
     )
 
 
 def some_jobs(seed: int) -> list[Job]:
-    """Return jobs of compute units and flows that follow each other at random; no two times are alike."""
+    """Return jobs of compute units and flows that follow each other at random; no two times are
+    alike.
+    """
     rng = Random(seed)
     return [_job(f"j{number}", rng) for number in range(rng.randint(1, 4))]
 
@@ -75,11 +86,19 @@ def _job(name: str, rng: Random) -> Job:
             computes.append(ComputeUnit(f"c{k + 1}", "h0", time_s(), after))
     names = tuple(flow.name for flow in flows)
     offsets_s = tuple(sorted(time_s() for _ in names))
-    return Job(name, tuple(computes), tuple(flows), (EchelonFlow("H", names, offsets_s),) if names else (), time_s())
+    return Job(
+        name,
+        tuple(computes),
+        tuple(flows),
+        (EchelonFlow("H", names, offsets_s),) if names else (),
+        time_s(),
+    )
 
 
 class Planned:
-    """A policy whose plan is made already: engines that are compared need not search for one each."""
+    """A policy whose plan is made already: engines that are compared need not search for one
+    each.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -102,11 +121,19 @@ def times(records: Mapping[str, JobRecord[Any]]) -> dict[tuple[str, int, str, st
 def assert_same(ours: Mapping[str, JobRecord[Any]], theirs: Mapping[str, JobRecord[Any]]) -> None:
     found, expected = times(ours), times(theirs)
     assert found.keys() == expected.keys()
-    assert {step: (found[step], at) for step, at in expected.items() if abs(found[step] - at) > 1e-9} == {}
+    assert {
+        step: (found[step], at) for step, at in expected.items() if abs(found[step] - at) > 1e-9
+    } == {}
 
 
 def engines_agree_with_fractions(
-    jobs: Sequence[Job], fabric: Fabric, policy: Any, iterations: int, *, ideal: bool = False, **settings: Any
+    jobs: Sequence[Job],
+    fabric: Fabric,
+    policy: Any,
+    iterations: int,
+    *,
+    ideal: bool = False,
+    **settings: Any,
 ) -> None:
     """Compare each engine with the exact model, to a nanosecond."""
     settings = {"until": "exactly", **settings}
@@ -129,20 +156,29 @@ def engines_agree_with_fractions(
     order=st.sampled_from(["memory", "left"]),
     ideal=st.booleans(),
 )
-def test_engines_are_within_a_nanosecond_of_fractions(seed: int, policy: str, order: str, ideal: bool) -> None:
-    """Ideal ranks that count the bytes left are equal for a moment whenever flows overtake each other, and floats then
-    decide by the last bit; levels do not."""
+def test_engines_are_within_a_nanosecond_of_fractions(
+    seed: int, policy: str, order: str, ideal: bool
+) -> None:
+    """Ideal ranks that count the bytes left are equal for a moment whenever flows overtake each
+    other, and floats then decide by the last bit; levels do not."""
     made = make(policy, "memory" if ideal else order)
     ideal = ideal and hasattr(made, "allocate")
-    engines_agree_with_fractions(some_jobs(seed), leaves(8_000_000), made, 2, ideal=ideal, windows=FROM_THE_PLAN)
+    engines_agree_with_fractions(
+        some_jobs(seed), leaves(8_000_000), made, 2, ideal=ideal, windows=FROM_THE_PLAN
+    )
 
 
 @pytest.mark.long
 @needs("all examples")
 def test_engines_are_within_a_nanosecond_of_fractions_in_500_more() -> None:
     for seed in range(500):
-        policy, order = [*POLICIES, "crux", "unfair"][seed % 5], ["memory", "left", "setf", "deadline"][seed // 5 % 4]
-        engines_agree_with_fractions(some_jobs(seed), leaves(8_000_000), make(policy, order), 2, windows=WINDOWS)
+        policy, order = (
+            [*POLICIES, "crux", "unfair"][seed % 5],
+            ["memory", "left", "setf", "deadline"][seed // 5 % 4],
+        )
+        engines_agree_with_fractions(
+            some_jobs(seed), leaves(8_000_000), make(policy, order), 2, windows=WINDOWS
+        )
 
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
@@ -167,7 +203,9 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
     ],
 )
 def test_committed_scenarios_are_within_a_nanosecond_of_fractions(name: str) -> None:
-    """Their first iterations; an error of 1e-16 grows in later ones where a closed loop is chaotic."""
+    """Their first iterations; an error of 1e-16 grows in later ones where a closed loop is
+    chaotic.
+    """
     scenario = load_scenario(SCENARIOS / f"{name}.yaml")
     for choice in scenario.policies:
         engines_agree_with_fractions(
@@ -177,10 +215,15 @@ def test_committed_scenarios_are_within_a_nanosecond_of_fractions(name: str) -> 
             min(2 if name in SMALL else 1, scenario.iterations),
             believed=scenario.believed_jobs,
             background=[
-                BackgroundFlow(flow.name, flow.src, flow.dst, max_rate_Bps=Fraction(flow.rate_bps, 8))
+                BackgroundFlow(
+                    flow.name, flow.src, flow.dst, max_rate_Bps=Fraction(flow.rate_bps, 8)
+                )
                 for flow in scenario.background
             ],
-            delays={(delay.job, delay.worker, delay.iteration): delay.delay_s for delay in scenario.delays},
+            delays={
+                (delay.job, delay.worker, delay.iteration): delay.delay_s
+                for delay in scenario.delays
+            },
             windows=Windows(
                 scenario.transport.packet_bytes,
                 scenario.transport.window_packets,
@@ -221,9 +264,12 @@ class EverywhereExecution:
     def finished(self, now_s: Number, flow: ActiveFlow, ranking: Everywhere) -> None:
         self.of(ranking.ranking).finished(now_s, flow, ranking.ranking)
 
-    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Everywhere]]) -> list[Rank]:
+    def ranks(
+        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Everywhere]]
+    ) -> list[Rank]:
         ranks: dict[ActiveFlow, Rank] = {}
-        # The ranks of one kind are found together, as without this class: some are relative to each other.
+        # The ranks of one kind are found together, as without this class: some are relative to each
+        # other.
         for kind in {type(of.ranking) for _, of in flows}:
             inside = [(flow, of.ranking) for flow, of in flows if type(of.ranking) is kind]
             found = self.of(inside[0][1]).ranks(now_s, port, inside)
@@ -243,7 +289,10 @@ class Coupled:
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         plan = self.policy.plan(jobs, fabric)
-        return replace(plan, flows=tuple(replace(flow, ranking=Everywhere(flow.ranking)) for flow in plan.flows))
+        return replace(
+            plan,
+            flows=tuple(replace(flow, ranking=Everywhere(flow.ranking)) for flow in plan.flows),
+        )
 
 
 class Whole:
@@ -259,8 +308,14 @@ class Whole:
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES), windows=st.sampled_from([None, WINDOWS]))
-def test_neighbourhoods_have_the_rates_of_the_whole_network(seed: int, policy: str, windows: Windows | None) -> None:
+@given(
+    seed=st.integers(0, 10**6),
+    policy=st.sampled_from(POLICIES),
+    windows=st.sampled_from([None, WINDOWS]),
+)
+def test_neighbourhoods_have_the_rates_of_the_whole_network(
+    seed: int, policy: str, windows: Windows | None
+) -> None:
     jobs, fabric = some_jobs(seed), leaves(8_000_000)
     parts, whole = (
         simulate(jobs, fabric, planner, 2, until="exactly", windows=windows)
@@ -271,7 +326,9 @@ def test_neighbourhoods_have_the_rates_of_the_whole_network(seed: int, policy: s
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(["fair", "echelon"]))
-def test_ideal_rates_of_neighbourhoods_are_those_of_the_whole_network(seed: int, policy: str) -> None:
+def test_ideal_rates_of_neighbourhoods_are_those_of_the_whole_network(
+    seed: int, policy: str
+) -> None:
     jobs, fabric = some_jobs(seed), leaves(8_000_000)
     parts, whole = (
         simulate(jobs, fabric, planner, 2, until="exactly", ideal=True)

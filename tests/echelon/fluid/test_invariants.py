@@ -1,4 +1,6 @@
-"""The invariants of every policy on any jobs: capacities, work conservation, bytes, order, determinism."""
+"""The invariants of every policy on any jobs: capacities, work conservation, bytes, order,
+determinism.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ POLICIES: list[Callable[[], Policy]] = [
 
 @st.composite
 def any_job(draw: st.DrawFn, name: str) -> Job:
-    """Draw steps that come after earlier ones at random, on random hosts, with the flows cut into EchelonFlows."""
+    """Draw steps that come after earlier ones at random, on random hosts, with the flows cut into
+    EchelonFlows.
+    """
     hosts = st.sampled_from([f"h{i}" for i in range(1, HOSTS + 1)])
     durations = st.fractions(0, 2, max_denominator=3)
     computes = [ComputeUnit("c0", draw(hosts), Fraction(1))]
@@ -102,7 +106,12 @@ class Watch:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(jobs=some_jobs, background=some_background, policy=st.sampled_from(POLICIES), ideal=st.booleans())
+@given(
+    jobs=some_jobs,
+    background=some_background,
+    policy=st.sampled_from(POLICIES),
+    ideal=st.booleans(),
+)
 def test_links_are_never_overloaded_nor_left_idle(
     star: Callable[..., Fabric],
     jobs: tuple[Job, ...],
@@ -112,18 +121,30 @@ def test_links_are_never_overloaded_nor_left_idle(
 ) -> None:
     fabric = star(HOSTS)
     watch = Watch(fabric.capacity_Bps)
-    result = simulate(jobs, fabric, policy(), 2, background=background, until="exactly", observe=watch, ideal=ideal)
+    result = simulate(
+        jobs,
+        fabric,
+        policy(),
+        2,
+        background=background,
+        until="exactly",
+        observe=watch,
+        ideal=ideal,
+    )
     watch.until(result.end_s)
     for job in jobs:
         records = result.jobs[job.name].finished
         assert [r.iteration for r in records] == [1, 2]
         for record in records:
             for flow in job.flows:
-                assert watch.moved[job.name, flow.name, record.iteration] == pytest.approx(flow.size_bytes, abs=1e-2)
+                assert watch.moved[job.name, flow.name, record.iteration] == pytest.approx(
+                    flow.size_bytes, abs=1e-2
+                )
             _starts_when_it_may(job, record.start, {**record.flows, **record.computes})
             durations = {c.name: c.duration_s for c in job.computes}
             assert all(
-                record.computes[name].finish - record.computes[name].start == pytest.approx(durations[name], abs=1e-9)
+                record.computes[name].finish - record.computes[name].start
+                == pytest.approx(durations[name], abs=1e-9)
                 for name in durations
             )
             spans = [*record.flows.values(), *record.computes.values()]
@@ -152,4 +173,6 @@ def test_alone_every_iteration_takes_the_time_alone(star: Callable[..., Fabric],
     result = simulate([job], star(HOSTS), make_policy("echelon"), 3, until="exactly", ideal=True)
     held = {name for h in job.echelonflows for name in h.flows}
     if all(flow.name in held for flow in job.flows):
-        assert result.iteration_times_s("j") == pytest.approx([alone_iteration_s(job, star(HOSTS))] * 3, abs=1e-9)
+        assert result.iteration_times_s("j") == pytest.approx(
+            [alone_iteration_s(job, star(HOSTS))] * 3, abs=1e-9
+        )

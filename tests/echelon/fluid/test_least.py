@@ -1,4 +1,6 @@
-"""The least time of an iteration: no policy beats it, on any paths, and its parts against brute force."""
+"""The least time of an iteration: no policy beats it, on any paths, and its parts against brute
+force.
+"""
 
 from __future__ import annotations
 
@@ -57,15 +59,25 @@ FABRICS = [
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Fabric, Sequence[Job]]:
     """Draw a fabric and up to three jobs on its hosts, which they may share."""
-    fabric = replace(draw(st.sampled_from(FABRICS)), paths=draw(st.sampled_from(["kept", "hash", "valiant"])))
+    fabric = replace(
+        draw(st.sampled_from(FABRICS)), paths=draw(st.sampled_from(["kept", "hash", "valiant"]))
+    )
     jobs = []
     for number in range(draw(st.integers(1, 3))):
         job = draw(any_job())
         at = dict(zip(job.workers, draw(st.permutations(sorted(fabric.hosts))), strict=False))
-        computes = tuple(replace(c, worker=at[c.worker], duration_s=c.duration_s / 1000) for c in job.computes)
+        computes = tuple(
+            replace(c, worker=at[c.worker], duration_s=c.duration_s / 1000) for c in job.computes
+        )
         flows = tuple(replace(f, src=at[f.src], dst=at[f.dst]) for f in job.flows)
-        held = tuple(replace(h, offsets_s=tuple(o / 1000 for o in h.offsets_s)) for h in job.echelonflows)
-        jobs.append(replace(job, name=f"j{number}", computes=computes, flows=flows, echelonflows=held, start_s=0))
+        held = tuple(
+            replace(h, offsets_s=tuple(o / 1000 for o in h.offsets_s)) for h in job.echelonflows
+        )
+        jobs.append(
+            replace(
+                job, name=f"j{number}", computes=computes, flows=flows, echelonflows=held, start_s=0
+            )
+        )
     return fabric, [job for job in jobs if any(f.size_bytes for f in job.flows)]
 
 
@@ -88,14 +100,21 @@ def test_the_job_by_itself_takes_no_less_in_exact_arithmetic(job: Job, fabric: F
     assert least_iterations_s([job], fabric)["j"] <= record.finish
 
 
-TASKS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=7)
+TASKS = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=7
+)
 
 
 @settings(max_examples=examples(300))
 @given(tasks=TASKS)
-def test_jacksons_schedule_ends_at_the_largest_bound_of_a_set(tasks: list[tuple[int, int, int]]) -> None:
+def test_jacksons_schedule_ends_at_the_largest_bound_of_a_set(
+    tasks: list[tuple[int, int, int]],
+) -> None:
     sets = chain.from_iterable(combinations(tasks, size) for size in range(1, len(tasks) + 1))
-    bounds = [min(h for h, _, _ in of) + sum(w for _, w, _ in of) + min(t for _, _, t in of) for of in sets]
+    bounds = [
+        min(h for h, _, _ in of) + sum(w for _, w, _ in of) + min(t for _, _, t in of)
+        for of in sets
+    ]
     assert jackson(tasks) == max(bounds)
 
 
@@ -111,7 +130,9 @@ def test_parts_are_between_steps_that_are_comparable_to_all(job: Job) -> None:
     behind = {name: list(graph.successors(name)) for name in order}
     found = list(parts(order, before, behind))
     assert [name for part in found for name in part] == order
-    reach = {name: networkx.ancestors(graph, name) | networkx.descendants(graph, name) for name in order}
+    reach = {
+        name: networkx.ancestors(graph, name) | networkx.descendants(graph, name) for name in order
+    }
     comparable = {name for name in order if len(reach[name]) == len(order) - 1}
     assert {part[-1] for part in found} - {order[-1]} == comparable - {order[-1]}
 
@@ -121,7 +142,10 @@ def job_of(*flows: Flow) -> Job:
 
 
 def test_what_cuts_force() -> None:
-    """Links carry 1 MB/s. Two flows of a host take turns, and those of two hosts share the only link between."""
+    """Links carry 1 MB/s.
+
+    Two flows of a host take turns, and those of two hosts share the only link between.
+    """
     fabric = build_fabric(dumbbell(2, RATE, 4 * RATE))
     incast = job_of(Flow("f", "a1", "b1", 10**6, ("c",)), Flow("g", "a2", "b2", 10**6, ("c",)))
     assert least_iterations_s([incast], fabric)["j"] == 3
@@ -129,7 +153,9 @@ def test_what_cuts_force() -> None:
     fabric = build_fabric(leaf_spine(2, 2, 4, 4, rate_bps=RATE))
     across = job_of(*(Flow(f"f{n}", f"h{n}", f"h{n + 4}", 10**6, ("c",)) for n in (1, 2, 3, 4)))
     assert least_iterations_s([across], fabric)["j"] == 5
-    assert least_iterations_s([job_of(across.flows[0])], fabric)["j"] == 3, "one path at half of the rate"
+    assert least_iterations_s([job_of(across.flows[0])], fabric)["j"] == 3, (
+        "one path at half of the rate"
+    )
     tree = Flow("t", "h1", "h1", 10**6, ("c",), among=("h1", "h2", "h5", "h1"))
     assert least_iterations_s([job_of(tree)], fabric)["j"] == 3
 
@@ -147,4 +173,6 @@ def test_a_host_that_cannot_be_reached() -> None:
     with pytest.raises(PlanError, match="'h3' is not a host"):
         least_iterations_s([job_of(Flow("f", "h1", "h3", 1))], fabric)
     with pytest.raises(PlanError, match="the link of 'h2' is drained"):
-        least_iterations_s([job_of(Flow("f", "h1", "h2", 1))], build_fabric(line(2)).without([("h2", "s2")]))
+        least_iterations_s(
+            [job_of(Flow("f", "h1", "h2", 1))], build_fabric(line(2)).without([("h2", "s2")])
+        )

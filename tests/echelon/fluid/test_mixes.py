@@ -19,8 +19,8 @@ from echelon.planning.policies import make_policy
 BYTES = 1_000_000
 """The bytes that a slot of the model's link carries; a slot is a second here."""
 HORIZON = 6_000
-"""Several iterations of every job. In closed loop small differences grow: over ten times as long, the model's figures
-for fair sharing move by percents when its packets are made smaller."""
+"""Several iterations of every job. In closed loop small differences grow: over ten times as long,
+the model's figures for fair sharing move by percents when its packets are made smaller."""
 PACKET = 0.1
 """Slots: as the model's packets get smaller it approaches a fluid."""
 MIXES = [("dp", 4, 1.0), ("pp", 6, 1.2), ("mix", 4, 1.0), ("mix", 6, 1.2)]
@@ -40,7 +40,9 @@ def slowdowns(
         compute, size = exact(made.compute), round(made.size * BYTES)
         if made.paradigm == "dp":
             return bulk(f"j{number}", compute, size, exact(made.start))
-        return replace(pipeline(2, made.micro_batches, compute, size, f"j{number}"), start_s=exact(made.start))
+        return replace(
+            pipeline(2, made.micro_batches, compute, size, f"j{number}"), start_s=exact(made.start)
+        )
 
     def measure(
         made: list[MixedJob],
@@ -50,7 +52,14 @@ def slowdowns(
     ) -> tuple[float, float]:
         jobs = [build(number, each) for number, each in enumerate(made)]
         jobs = [replace(job, weight=weight(job, alone_iteration_s(job, fabric))) for job in jobs]
-        result = simulate(jobs, fabric, make_policy(policy, **parameters), None, until=Fraction(HORIZON), ideal=True)
+        result = simulate(
+            jobs,
+            fabric,
+            make_policy(policy, **parameters),
+            None,
+            until=Fraction(HORIZON),
+            ideal=True,
+        )
         out = []
         for job in jobs:
             times = result.iteration_times_s(job.name)
@@ -61,15 +70,20 @@ def slowdowns(
     return measure
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 @pytest.mark.parametrize(("kind", "jobs", "load"), MIXES)
 def test_normalised_tardiness_as_in_the_model(
     slowdowns: Callable[..., tuple[float, float]], kind: str, jobs: int, load: float, seed: int
 ) -> None:
     made = job_mix.make(seed, kind, jobs, load)
     theirs = job_mix.slowdowns(made, "normalised", packet=PACKET, horizon=HORIZON)
-    # The model measures a pipeline's tardiness in units of its compute time, without the last transfer.
-    ours = slowdowns(made, "echelon", lambda job, alone_s: alone_s / _unit_s(job), order="normalised")
+    # The model measures a pipeline's tardiness in units of its compute time, without the last
+    # transfer.
+    ours = slowdowns(
+        made, "echelon", lambda job, alone_s: alone_s / _unit_s(job), order="normalised"
+    )
     assert ours == (pytest.approx(mean(theirs), rel=0.001), pytest.approx(max(theirs), rel=0.001))
 
 
@@ -101,4 +115,7 @@ def test_other_policies_as_in_the_model(
     made = job_mix.make(0, kind, jobs, load)
     modelled = job_mix.slowdowns(made, theirs, packet=PACKET, horizon=HORIZON)
     ours = slowdowns(made, policy, **parameters)
-    assert ours == (pytest.approx(mean(modelled), rel=tolerance), pytest.approx(max(modelled), rel=tolerance))
+    assert ours == (
+        pytest.approx(mean(modelled), rel=tolerance),
+        pytest.approx(max(modelled), rel=tolerance),
+    )

@@ -41,7 +41,9 @@ def test_finish_of_the_last_stage(
     row: tuple[object, ...], policy: str, star: Callable[..., Fabric], pipeline: Callable[..., Job]
 ) -> None:
     stages, micro_batches = row[:2]
-    result = simulate([pipeline(stages, micro_batches)], star(stages), make_policy(policy), 1, ideal=True)
+    result = simulate(
+        [pipeline(stages, micro_batches)], star(stages), make_policy(policy), 1, ideal=True
+    )
     expected = Fraction(str(row[COLUMNS[policy]]))
     assert result.iteration_times_s("pipeline") == (pytest.approx(expected, rel=0, abs=1e-9),)
 
@@ -49,7 +51,9 @@ def test_finish_of_the_last_stage(
 @pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
 @pytest.mark.parametrize("row", FINISH, ids=lambda row: f"{row[0]}x{row[1]}")
 def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], policy: str) -> None:
-    """The ratio of an iteration to its compute units is that of the table, whatever time unit a file uses."""
+    """The ratio of an iteration to its compute units is that of the table, whatever time unit a
+    file uses.
+    """
     path = ROOT / "topologies" / "scenarios" / f"pipeline_{row[0]}_{row[1]}.yaml"
     scenario = load_scenario(path)
     unit_s = scenario.jobs[0].computes[0].duration_s
@@ -59,11 +63,13 @@ def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], poli
     )
 
 
-@pytest.mark.parametrize(("policy", "finish"), [("fair", "17/2"), ("varys", "10"), ("echelon", "8"), ("fifo", "17/2")])
+@pytest.mark.parametrize(
+    ("policy", "finish"), [("fair", "17/2"), ("varys", "10"), ("echelon", "8"), ("fifo", "17/2")]
+)
 @pytest.mark.parametrize("ideal", [False, True])
 def test_the_fig_2_scenario(policy: str, finish: str, ideal: bool) -> None:
-    """The finish time is the same whether plans are executed or policies asked for rates: three flows fit into a port's
-    queues.
+    """The finish time is the same whether plans are executed or policies asked for rates: three
+    flows fit into a port's queues.
     """
     scenario = load_scenario(ROOT / "topologies" / "scenarios" / "fig2.yaml")
     result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1, ideal=ideal)
@@ -113,17 +119,27 @@ def test_rates_and_tardiness_of_fig_2(
         make_policy(policy),
         1,
         until="exactly",
-        observe=lambda now, _, allocation: seen.update({now: [r / 1_000_000 for r in allocation.rates_Bps]}),
+        observe=lambda now, _, allocation: seen.update(
+            {now: [r / 1_000_000 for r in allocation.rates_Bps]}
+        ),
         ideal=True,
     )
     # Under EDF the first flow leaves at 3 s, just as the third one starts.
     assert {at: seen[at] for at in rates} == {at: pytest.approx(of) for at, of in rates.items()}
     record = result.jobs["pipeline"].iterations[0]
-    assert [record.flows[name].finish for name in job.echelonflows[0].flows] == pytest.approx(finish, rel=0, abs=1e-9)
-    assert tardiness_s(job.echelonflows[0], record) == pytest.approx(Fraction(tardiness), rel=0, abs=1e-9)
+    assert [record.flows[name].finish for name in job.echelonflows[0].flows] == pytest.approx(
+        finish, rel=0, abs=1e-9
+    )
+    assert tardiness_s(job.echelonflows[0], record) == pytest.approx(
+        Fraction(tardiness), rel=0, abs=1e-9
+    )
 
 
-THEIR_NAME: dict[str, linear_pipeline.Policy] = {"fair": "fair", "varys": "coflow", "echelon": "edf"}
+THEIR_NAME: dict[str, linear_pipeline.Policy] = {
+    "fair": "fair",
+    "varys": "coflow",
+    "echelon": "edf",
+}
 
 
 @settings(max_examples=25)
@@ -149,5 +165,7 @@ def test_any_pipeline_as_in_the_independent_model(
     assert result.iteration_times_s("pipeline") == (pytest.approx(finish, rel=0, abs=1e-9),)
     record = result.jobs["pipeline"].iterations[0]
     for echelonflow, link in zip(job.echelonflows, links, strict=True):
-        assert [record.flows[name].finish for name in echelonflow.flows] == pytest.approx(link.finish, rel=0, abs=1e-9)
+        assert [record.flows[name].finish for name in echelonflow.flows] == pytest.approx(
+            link.finish, rel=0, abs=1e-9
+        )
         assert tardiness_s(echelonflow, record) == pytest.approx(link.tardiness, rel=0, abs=1e-9)

@@ -1,4 +1,6 @@
-"""Rankings executed by the fluid engine, against rates worked out by hand: attained bytes, windows, several queues."""
+"""Rankings executed by the fluid engine, against rates worked out by hand: attained bytes, windows,
+several queues.
+"""
 
 from __future__ import annotations
 
@@ -53,21 +55,30 @@ def finishes(star: Callable[..., Fabric], jobs: Sequence[Job], **rankings: Ranki
 
 
 def test_a_group_is_demoted_when_it_has_sent_the_threshold(star: Callable[..., Fabric]) -> None:
-    """Two flows of one group send 1 MB together in 1 s, at half the rate each. Then the other job goes first."""
+    """Two flows of one group send 1 MB together in 1 s, at half the rate each.
+
+    Then the other job goes first.
+    """
     by_bytes = Attained("all", (MEGABYTE,), (2, 0))
     jobs = [job("group", 3, MEGABYTE, MEGABYTE), job("other", 6, MEGABYTE)]
     assert finishes(star, jobs, group=by_bytes, other=Fixed(1)) == pytest.approx([3, 2], abs=1e-9)
 
 
-def test_bytes_of_finished_flows_count_and_each_iteration_begins_anew(star: Callable[..., Fabric]) -> None:
-    """The first flow takes 1/2 s alone; the second passes the threshold 1/4 s later, and waits for the other job."""
+def test_bytes_of_finished_flows_count_and_each_iteration_begins_anew(
+    star: Callable[..., Fabric],
+) -> None:
+    """The first flow takes 1/2 s alone; the second passes the threshold 1/4 s later, and waits for
+    the other job.
+    """
     first = Flow("f0", "h3", "h2", MEGABYTE // 2)
     chain = Job("group", (), (first, Flow("f1", "h4", "h2", MEGABYTE, ("f0",))), ())
     other = job("other", 6, MEGABYTE, start_s=Fraction(1, 2))
     by_bytes = Attained("all", (3 * MEGABYTE // 4,), (2, 0))
     rankings = {"group": by_bytes, "other": Fixed(1)}
     result = simulate([chain, other], star(6), Ranked(rankings), 2, until="exactly")
-    ends = [float(i.finish or 0) for name in ("group", "other") for i in result.jobs[name].iterations]
+    ends = [
+        float(i.finish or 0) for name in ("group", "other") for i in result.jobs[name].iterations
+    ]
     # other: 3/4 .. 7/4, then 7/4 .. 11/4; group: 11/4 .. 7/2, then 3/2 s alone.
     assert ends == pytest.approx([3.5, 5, 1.75, 2.75], abs=1e-9)
 
@@ -85,17 +96,25 @@ def test_a_switch_counts_what_crosses_it(star: Callable[..., Fabric]) -> None:
     ("begin_s", "end_s", "steady_s"),
     [
         ("0", "1/4", 3 / 2),  # the steady job waits in [0, 1/4) and [1, 5/4)
-        ("3/4", "1/4", 7 / 4),  # the window extends into the next period: it waits in [0, 1/4) and [3/4, 5/4)
+        (
+            "3/4",
+            "1/4",
+            7 / 4,
+        ),  # the window extends into the next period: it waits in [0, 1/4) and [3/4, 5/4)
         ("1/2", "1/2", 1),  # never inside
     ],
 )
 def test_a_window_ranks_by_the_time_of_the_period(
     star: Callable[..., Fabric], begin_s: str, end_s: str, steady_s: float
 ) -> None:
-    """Two jobs that send 1 MB each through one port are finished after 2 s together, whichever of them waits."""
+    """Two jobs that send 1 MB each through one port are finished after 2 s together, whichever of
+    them waits.
+    """
     window = Window(Fraction(1), Fraction(begin_s), Fraction(end_s), inside=3, outside=1)
     jobs = [job("timed", 3, MEGABYTE), job("steady", 6, MEGABYTE)]
-    assert finishes(star, jobs, timed=window, steady=Fixed(2)) == pytest.approx([2, steady_s], abs=1e-9)
+    assert finishes(star, jobs, timed=window, steady=Fixed(2)) == pytest.approx(
+        [2, steady_s], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("hosts_rank", "urgent_s"), [(False, 2), (True, 1)])
@@ -103,7 +122,10 @@ def test_a_host_ranks_its_own_flows_if_the_plan_says_so(
     star: Callable[..., Fabric], hosts_rank: bool, urgent_s: int
 ) -> None:
     """Two flows of 1 MB share nothing but the link of their host."""
-    jobs = [Job(name, (), (Flow("f", "h1", to, MEGABYTE),), ()) for name, to in (("bulk", "h2"), ("urgent", "h3"))]
+    jobs = [
+        Job(name, (), (Flow("f", "h1", to, MEGABYTE),), ())
+        for name, to in (("bulk", "h2"), ("urgent", "h3"))
+    ]
     policy = Ranked({"bulk": Fixed(1), "urgent": Fixed(2)}, hosts_rank)
     result = simulate(jobs, star(3), policy, 1, until="exactly")
     ends = [float(result.jobs[name].iterations[0].finish or 0) for name in ("bulk", "urgent")]

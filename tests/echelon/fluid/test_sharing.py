@@ -1,4 +1,6 @@
-"""The sharing of links by queues: hand-made cases, and a port served in small time steps by the rules of each queue."""
+"""The sharing of links by queues: hand-made cases, and a port served in small time steps by the
+rules of each queue.
+"""
 
 from __future__ import annotations
 
@@ -53,24 +55,32 @@ def test_a_maximum_share_leaves_the_rest_to_others() -> None:
 
 
 def test_what_a_maximum_share_leaves_goes_to_the_level_first() -> None:
-    """The second queue has more than its weight's part by its minimum share, until the first one is at its maximum."""
+    """The second queue has more than its weight's part by its minimum share, until the first one is
+    at its maximum.
+    """
     first = QueuePlan(1, weight=4, max_share=Fraction(1, 2))
-    at = port(first, QueuePlan(1, min_share=Fraction(1, 5)), QueuePlan(0, min_share=Fraction(1, 10)))
+    at = port(
+        first, QueuePlan(1, min_share=Fraction(1, 5)), QueuePlan(0, min_share=Fraction(1, 10))
+    )
     expected = [Fraction(1, 2), Fraction(2, 5), Fraction(1, 10)]
     assert rates(*(flow((at, queue)) for queue in range(3))) == expected
 
 
 def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
-    """A sender of constant rate gets more than its equal part; above the rate of the link, such senders share by
-    their rates.
+    """A sender of constant rate gets more than its equal part; above the rate of the link, such
+    senders share by their rates.
     """
     at = interface()
-    assert rates(flow((at, 0), sent=Fraction(3, 4)), flow((at, 0), window=8), flow((at, 0), window=8)) == [
+    assert rates(
+        flow((at, 0), sent=Fraction(3, 4)), flow((at, 0), window=8), flow((at, 0), window=8)
+    ) == [
         Fraction(3, 4),
         Fraction(1, 8),
         Fraction(1, 8),
     ]
-    assert rates(flow((at, 0), sent=Fraction(2)), flow((at, 0), sent=Fraction(1)), flow((at, 0), window=8)) == [
+    assert rates(
+        flow((at, 0), sent=Fraction(2)), flow((at, 0), sent=Fraction(1)), flow((at, 0), window=8)
+    ) == [
         Fraction(2, 3),
         Fraction(1, 3),
         0,
@@ -80,13 +90,22 @@ def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
 def test_behind_the_interface_of_a_host_levels_cannot_help() -> None:
     """The interface is a FIFO as fast as the port behind it: what it shares equally stays so."""
     host, at = interface(), port(QueuePlan(0), QueuePlan(1))
-    assert rates(flow((host, 0), (at, 0), window=8), flow((host, 0), (at, 1), window=8)) == [Fraction(1, 2)] * 2
+    assert (
+        rates(flow((host, 0), (at, 0), window=8), flow((host, 0), (at, 1), window=8))
+        == [Fraction(1, 2)] * 2
+    )
 
 
 def test_what_one_cannot_use_in_a_fifo_another_does() -> None:
-    """The first is held up behind a higher level of another port; the second has the interface to itself."""
+    """The first is held up behind a higher level of another port; the second has the interface to
+    itself.
+    """
     host, one, other = interface(), port(QueuePlan(0), QueuePlan(1)), port()
-    flows = [flow((host, 0), (one, 0), window=8), flow((host, 0), (other, 0), window=8), flow((one, 1), window=8)]
+    flows = [
+        flow((host, 0), (one, 0), window=8),
+        flow((host, 0), (other, 0), window=8),
+        flow((one, 1), window=8),
+    ]
     assert rates(*flows) == [0, 1, 1]
 
 
@@ -113,9 +132,12 @@ queue_plans = st.builds(
 )
 
 
-def in_small_steps(queues: list[QueuePlan], flows: list[tuple[int, int]], steps: int = 4_000) -> list[float]:
-    """Serve one port grain by grain: minimum shares that are behind first, then the highest level, there the queue that
-    is furthest behind its weight; in a queue the flow that is furthest behind its window. Backlog never ends."""
+def in_small_steps(
+    queues: list[QueuePlan], flows: list[tuple[int, int]], steps: int = 4_000
+) -> list[float]:
+    """Serve one port grain by grain: minimum shares that are behind first, then the highest level,
+    there the queue that is furthest behind its weight; in a queue the flow that is furthest behind
+    its window. Backlog never ends."""
     in_queue = defaultdict(list)
     for number, (queue, _) in enumerate(flows):
         in_queue[queue].append(number)
@@ -146,7 +168,9 @@ def in_small_steps(queues: list[QueuePlan], flows: list[tuple[int, int]], steps:
     queues=st.lists(queue_plans, min_size=3, max_size=3),
     flows=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 8)), min_size=1, max_size=6),
 )
-def test_one_port_as_if_served_in_small_steps(queues: list[QueuePlan], flows: list[tuple[int, int]]) -> None:
+def test_one_port_as_if_served_in_small_steps(
+    queues: list[QueuePlan], flows: list[tuple[int, int]]
+) -> None:
     at = port(*queues)
     found, _ = shared_rates([flow((at, queue), window=window) for queue, window in flows])
     assert sum(found) <= 1 + TOLERANCE
@@ -157,24 +181,37 @@ def test_one_port_as_if_served_in_small_steps(queues: list[QueuePlan], flows: li
 @given(
     capacities=st.lists(st.integers(1, 4), min_size=3, max_size=3),
     flows=st.lists(
-        st.tuples(st.sets(st.integers(0, 2), min_size=1), st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=7
+        st.tuples(st.sets(st.integers(0, 2), min_size=1), st.integers(1, 8), st.integers(0, 2)),
+        min_size=1,
+        max_size=7,
     ),
 )
 def test_many_ports_no_rate_can_grow_but_at_the_cost_of_one_that_is_no_better(
     capacities: list[int], flows: list[tuple[set[int], int, int]]
 ) -> None:
-    """The rates meet the definition of max-min fairness with levels: every flow has a full link on which no flow of
-    its level has more for each packet of window, and no flow of a lower level has anything."""
-    ports = [port(*(QueuePlan(level) for level in range(3)), capacity=capacity) for capacity in capacities]
-    sharers = [flow(*((ports[k], level) for k in sorted(links)), window=window) for links, window, level in flows]
+    """The rates meet the definition of max-min fairness with levels: every flow has a full link on
+    which no flow of its level has more for each packet of window, and no flow of a lower level has
+    anything."""
+    ports = [
+        port(*(QueuePlan(level) for level in range(3)), capacity=capacity)
+        for capacity in capacities
+    ]
+    sharers = [
+        flow(*((ports[k], level) for k in sorted(links)), window=window)
+        for links, window, level in flows
+    ]
     of = {
         sharer: (rate, level)
-        for sharer, rate, (_, _, level) in zip(sharers, shared_rates(sharers)[0], flows, strict=True)
+        for sharer, rate, (_, _, level) in zip(
+            sharers, shared_rates(sharers)[0], flows, strict=True
+        )
     }
     for sharer, (rate, level) in of.items():
         held_up = False
         for queue in sharer.queues:
-            present = [other for other in sharers if any(q.port is queue.port for q in other.queues)]
+            present = [
+                other for other in sharers if any(q.port is queue.port for q in other.queues)
+            ]
             load = sum(of[other][0] for other in present)
             assert load <= queue.port.capacity_Bps * (1 + TOLERANCE)
             held_up |= (

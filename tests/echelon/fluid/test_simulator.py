@@ -1,4 +1,6 @@
-"""The settings of a run besides jobs and a policy: its end, delays, wrong profiles, background; and its errors."""
+"""The settings of a run besides jobs and a policy: its end, delays, wrong profiles, background; and
+its errors.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +45,45 @@ def test_exactly_stops_each_job(star: Callable[..., Fabric], bulk: Callable[...,
 
 def test_a_horizon_cuts_the_run(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     result = simulate(
-        [bulk("j", HALF, 500_000)], star(2), make_policy("fair"), None, until=Fraction(33, 10), ideal=True
+        [bulk("j", HALF, 500_000)],
+        star(2),
+        make_policy("fair"),
+        None,
+        until=Fraction(33, 10),
+        ideal=True,
     )
     assert result.iteration_times_s("j") == (1, 1, 1)
     assert result.end_s == 3.3
     assert result.jobs["j"].iterations[-1].start == 3
 
 
-def test_what_happens_at_the_horizon_still_counts(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    result = simulate([bulk("j", HALF, 500_000)], star(2), make_policy("fair"), None, until=Fraction(3), ideal=True)
+def test_what_happens_at_the_horizon_still_counts(
+    star: Callable[..., Fabric], bulk: Callable[..., Job]
+) -> None:
+    result = simulate(
+        [bulk("j", HALF, 500_000)],
+        star(2),
+        make_policy("fair"),
+        None,
+        until=Fraction(3),
+        ideal=True,
+    )
     assert result.iteration_times_s("j") == (1, 1, 1)
 
 
-def test_iterations_are_needed_without_a_horizon(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
+def test_iterations_are_needed_without_a_horizon(
+    star: Callable[..., Fabric], bulk: Callable[..., Job]
+) -> None:
     with pytest.raises(ValueError, match="needs a number of iterations"):
         simulate([bulk("j", HALF, 1)], star(2), make_policy("fair"), None, ideal=True)
 
 
-def test_a_late_producer_is_late_from_birth(star: Callable[..., Fabric], pipeline: Callable[..., Job]) -> None:
-    """The reference time is the head flow's real start; later flows count from it, whenever they start themselves."""
+def test_a_late_producer_is_late_from_birth(
+    star: Callable[..., Fabric], pipeline: Callable[..., Job]
+) -> None:
+    """The reference time is the head flow's real start; later flows count from it, whenever they
+    start themselves.
+    """
     seen: dict[str, Fraction] = {}
 
     def note(_: Fraction, flows: Sequence[ActiveFlow], allocation: Allocation) -> None:
@@ -70,7 +92,14 @@ def test_a_late_producer_is_late_from_birth(star: Callable[..., Fabric], pipelin
     job = pipeline(2, 3)
     delays = {("pipeline", "h1", 2): Fraction(4)}
     result = simulate(
-        [job], star(2), make_policy("echelon"), 2, delays=delays, until="exactly", observe=note, ideal=True
+        [job],
+        star(2),
+        make_policy("echelon"),
+        2,
+        delays=delays,
+        until="exactly",
+        observe=note,
+        ideal=True,
     )
     first, second = result.jobs["pipeline"].iterations
     assert first.computes["c1.1"].finish - first.computes["c1.1"].start == 1
@@ -81,7 +110,9 @@ def test_a_late_producer_is_late_from_birth(star: Callable[..., Fabric], pipelin
     assert [seen[f"f1.{m}"] for m in (1, 2, 3)] == [reference, reference + 1, reference + 2]
 
 
-def test_policies_are_told_the_wrong_profile(star: Callable[..., Fabric], pipeline: Callable[..., Job]) -> None:
+def test_policies_are_told_the_wrong_profile(
+    star: Callable[..., Fabric], pipeline: Callable[..., Job]
+) -> None:
     seen: dict[str, Fraction] = {}
 
     def note(_: Fraction, flows: Sequence[ActiveFlow], allocation: Allocation) -> None:
@@ -89,12 +120,16 @@ def test_policies_are_told_the_wrong_profile(star: Callable[..., Fabric], pipeli
 
     job = pipeline(2, 3)
     believed = [with_profile_error(job, Fraction(1, 5))]
-    result = simulate([job], star(2), make_policy("echelon"), 1, believed=believed, observe=note, ideal=True)
+    result = simulate(
+        [job], star(2), make_policy("echelon"), 1, believed=believed, observe=note, ideal=True
+    )
     assert [seen[f"f1.{m}"] for m in (1, 2, 3)] == [1, 2.2, 3.4]
     assert result.iteration_times_s("pipeline") == (8,)
 
 
-def test_belief_must_be_about_the_same_flows(star: Callable[..., Fabric], pipeline: Callable[..., Job]) -> None:
+def test_belief_must_be_about_the_same_flows(
+    star: Callable[..., Fabric], pipeline: Callable[..., Job]
+) -> None:
     job = pipeline(2, 3)
     believed = [replace(job, echelonflows=())]
     with pytest.raises(ValueError, match="do not have the same flows"):
@@ -104,7 +139,10 @@ def test_belief_must_be_about_the_same_flows(star: Callable[..., Fabric], pipeli
 def test_background_is_best_effort(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     """Fair sharing gives it half of the link; ranking gives it what jobs leave."""
     job = bulk("j", Fraction(1), 1_000_000)
-    background = [BackgroundFlow("b", "h1", "h2"), BackgroundFlow("c", "h2", "h1", HALF, 250_000, Fraction(500_000))]
+    background = [
+        BackgroundFlow("b", "h1", "h2"),
+        BackgroundFlow("c", "h2", "h1", HALF, 250_000, Fraction(500_000)),
+    ]
     fair = simulate([job], star(2), make_policy("fair"), 1, background=background, ideal=True)
     ranked = simulate([job], star(2), make_policy("echelon"), 1, background=background, ideal=True)
     assert fair.iteration_times_s("j") == (3,)
@@ -127,21 +165,29 @@ def test_a_limited_background_takes_no_more_than_it_sends(
     assert result.iteration_times_s("j") == (2,)
 
 
-def test_flows_without_bytes_take_no_time(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
+def test_flows_without_bytes_take_no_time(
+    star: Callable[..., Fabric], bulk: Callable[..., Job]
+) -> None:
     result = simulate([bulk("j", Fraction(1), 0)], star(2), make_policy("varys"), 3, ideal=True)
     assert result.iteration_times_s("j") == (1, 1, 1)
 
 
-def test_time_alone_ignores_start_and_other_jobs(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
+def test_time_alone_ignores_start_and_other_jobs(
+    star: Callable[..., Fabric], bulk: Callable[..., Job]
+) -> None:
     assert alone_iteration_s(bulk("j", HALF, 250_000, Fraction(9)), star(2)) == Fraction(3, 4)
 
 
 def test_each_job_starts_at_its_time(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    result = simulate([bulk("j", HALF, 500_000, Fraction(7, 3))], star(2), make_policy("fifo"), 2, ideal=True)
+    result = simulate(
+        [bulk("j", HALF, 500_000, Fraction(7, 3))], star(2), make_policy("fifo"), 2, ideal=True
+    )
     assert [i.start for i in result.jobs["j"].finished] == pytest.approx([7 / 3, 10 / 3], rel=1e-12)
 
 
-def test_finished_iterations_are_announced(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
+def test_finished_iterations_are_announced(
+    star: Callable[..., Fabric], bulk: Callable[..., Job]
+) -> None:
     told: list[tuple[str, int]] = []
     job = bulk("j", HALF, 1)
     simulate(

@@ -1,4 +1,5 @@
-"""Scenarios in which normalised tardiness loses to fair sharing, ranked with memory; and self-correction with it.
+"""Scenarios in which normalised tardiness loses to fair sharing, ranked with memory; and
+self-correction with it.
 
 Switches execute the plan (levels), without packets.
 """
@@ -35,8 +36,12 @@ def dp_pair() -> Scenario:
 
 
 @cache
-def slowdowns(name: str, policy: str, order: str | None = None, profile_error: Fraction = Fraction(0)) -> list[float]:
-    """Return the mean iteration time of each job over its time alone, without the first third of its iterations."""
+def slowdowns(
+    name: str, policy: str, order: str | None = None, profile_error: Fraction = Fraction(0)
+) -> list[float]:
+    """Return the mean iteration time of each job over its time alone, without the first third of
+    its iterations.
+    """
     scenario = worst(name)
     believed = [with_profile_error(job, profile_error) for job in scenario.jobs]
     made = make_policy(policy, **({} if order is None else {"order": order}))
@@ -44,7 +49,10 @@ def slowdowns(name: str, policy: str, order: str | None = None, profile_error: F
     out = []
     for job in scenario.jobs:
         times = result.iteration_times_s(job.name)
-        out.append(mean(map(float, times[len(times) // 3 :])) / float(alone_iteration_s(job, scenario.fabric)))
+        out.append(
+            mean(map(float, times[len(times) // 3 :]))
+            / float(alone_iteration_s(job, scenario.fabric))
+        )
     return out
 
 
@@ -62,7 +70,9 @@ def test_the_mean_is_no_worse_than_under_fair_sharing(name: str) -> None:
 
 
 def test_equal_slowdowns_cost_little_of_the_mean() -> None:
-    """Fair sharing delays only the job with the largest transfers of `hybrid`, which is best for the mean."""
+    """Fair sharing delays only the job with the largest transfers of `hybrid`, which is best for
+    the mean.
+    """
     ours, fair = slowdowns("hybrid", "echelon", "memory"), slowdowns("hybrid", "fair")
     assert mean(ours) <= 1.025 * mean(fair)
     assert max(ours) - min(ours) < 0.5 * (max(fair) - min(fair))
@@ -83,7 +93,9 @@ def test_profiles_may_be_wrong_by_a_fifth(name: str, error: Fraction) -> None:
     assert max(wrong) <= 1.03 * max(right)
 
 
-def run_pair(jobs: tuple[Job, ...], delays: Mapping[tuple[str, str, int], Fraction], iterations: int) -> FluidResult:
+def run_pair(
+    jobs: tuple[Job, ...], delays: Mapping[tuple[str, str, int], Fraction], iterations: int
+) -> FluidResult:
     policy = make_policy("echelon", order="memory")
     return simulate(jobs, dp_pair().fabric, policy, iterations, delays=delays, until="exactly")
 
@@ -114,7 +126,8 @@ def test_a_job_arrives_and_others_leave() -> None:
     for job in (first, second):
         times, before = relative_times(result, job), relative_times(alone, job)
         assert times[:5] == pytest.approx(before[:5])
-        # Three jobs that each send for half an iteration need half as long again, whoever goes first.
+        # Three jobs that each send for half an iteration need half as long again, whoever goes
+        # first.
         assert mean(times[8:]) == pytest.approx(1.5, rel=0.07)
     times = relative_times(result, third)
     assert mean(times[1:4]) == pytest.approx(1.5, rel=0.07)

@@ -1,4 +1,6 @@
-"""Job files of every paradigm, drawn at random: small enough to build and run, with whatever a file may say."""
+"""Job files of every paradigm, drawn at random: small enough to build and run, with whatever a file
+may say.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,11 @@ def overlapping(draw: st.DrawFn, workers: int) -> dict[str, object]:
 
 @st.composite
 def parameter_server(draw: st.DrawFn, workers: int) -> dict[str, object]:
-    section: dict[str, object] = {"server": "ps", "compute": draw(TIMES), "gradient": draw(_bytes(1, 10_000))}
+    section: dict[str, object] = {
+        "server": "ps",
+        "compute": draw(TIMES),
+        "gradient": draw(_bytes(1, 10_000)),
+    }
     return {**section, "aggregate": draw(TIMES)} if draw(st.booleans()) else section
 
 
@@ -71,15 +77,22 @@ def pipeline(draw: st.DrawFn, workers: int) -> dict[str, object]:
     return section
 
 
-SECTIONS = [("data", all_reduce), ("data", overlapping), ("parameter_server", parameter_server), ("pipeline", pipeline)]
+SECTIONS = [
+    ("data", all_reduce),
+    ("data", overlapping),
+    ("parameter_server", parameter_server),
+    ("pipeline", pipeline),
+]
 
 
 @st.composite
 def job_documents(draw: st.DrawFn, most_workers: int = 5) -> dict[str, object]:
-    """Draw a job of any paradigm, with workers h1, h2, ... in any order and, where there is one, the parameter
-    server ps.
+    """Draw a job of any paradigm, with workers h1, h2, ... in any order and, where there is one,
+    the parameter server ps.
     """
-    workers = draw(st.permutations([f"h{i + 1}" for i in range(draw(st.integers(2, most_workers)))]))
+    workers = draw(
+        st.permutations([f"h{i + 1}" for i in range(draw(st.integers(2, most_workers)))])
+    )
     parallelism, section = draw(st.sampled_from(SECTIONS))
     return {
         "job": "j",
@@ -90,7 +103,10 @@ def job_documents(draw: st.DrawFn, most_workers: int = 5) -> dict[str, object]:
 
 
 def graph_section(graph: FreeGraph) -> dict[str, Any]:
-    """Return a graph as the section `graph` of a job file. Groups that several collectives have get names."""
+    """Return a graph as the section `graph` of a job file.
+
+    Groups that several collectives have get names.
+    """
     groups: dict[tuple[str, ...], str] = {}
     for node in graph.nodes:
         if isinstance(node, CollectiveStep):

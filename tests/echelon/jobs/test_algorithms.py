@@ -1,4 +1,6 @@
-"""Algorithms of plug-ins: found by entry points, named in job files like our own; broken ones harm no others."""
+"""Algorithms of plug-ins: found by entry points, named in job files like our own; broken ones harm
+no others.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,17 @@ from echelon.model.jobs.algorithms import ALL_REDUCES, OPERATIONS, AllReduceName
 OWN = "echelon.model.jobs.collectives"
 
 
-def registered(monkeypatch: pytest.MonkeyPatch, **entries: str) -> dict[str, dict[str, collectives.Algorithm]]:
-    found = [EntryPoint(name.replace("_", "-"), value, algorithms.GROUP) for name, value in entries.items()]
+def registered(
+    monkeypatch: pytest.MonkeyPatch, **entries: str
+) -> dict[str, dict[str, collectives.Algorithm]]:
+    found = [
+        EntryPoint(name.replace("_", "-"), value, algorithms.GROUP)
+        for name, value in entries.items()
+    ]
     named = [EntryPoint(entry.name.replace("--", "."), entry.value, entry.group) for entry in found]
-    monkeypatch.setattr(algorithms, "entry_points", lambda group: named if group == algorithms.GROUP else [])
+    monkeypatch.setattr(
+        algorithms, "entry_points", lambda group: named if group == algorithms.GROUP else []
+    )
     return {operation: dict(of) for operation, of in algorithms.registered().items()}
 
 
@@ -31,7 +40,11 @@ def test_our_own_come_first_and_cannot_be_replaced() -> None:
 
 
 def test_a_file_may_give_every_all_reduce_but_those_of_free_graphs() -> None:
-    assert set(get_args(AllReduceName)) == set(ALL_REDUCES) == {*OPERATIONS["all-reduce"]} - {"hierarchical", "gloo"}
+    assert (
+        set(get_args(AllReduceName))
+        == set(ALL_REDUCES)
+        == {*OPERATIONS["all-reduce"]} - {"hierarchical", "gloo"}
+    )
 
 
 def test_a_plug_in_adds_an_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +55,12 @@ def test_a_plug_in_adds_an_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"), [("nowhere:NOTHING", "No module named 'nowhere'"), (f"{OWN}:OPERATIONS", "not an Algorithm")]
+    ("value", "reason"),
+    [("nowhere:NOTHING", "No module named 'nowhere'"), (f"{OWN}:OPERATIONS", "not an Algorithm")],
 )
-def test_a_broken_one_says_why_when_it_is_used(monkeypatch: pytest.MonkeyPatch, value: str, reason: str) -> None:
+def test_a_broken_one_says_why_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, value: str, reason: str
+) -> None:
     broken = registered(monkeypatch, all_reduce__mine=value)["all-reduce"]["mine"]
     assert broken.refusal(4) is not None
     assert reason in str(broken.refusal(4))

@@ -1,4 +1,6 @@
-"""Derived arrangement functions: those that are published, and a slow reference for random graphs."""
+"""Derived arrangement functions: those that are published, and a slow reference for random
+graphs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from hypothesis import strategies as st
 
 from echelon.model.jobs.analysis import topological_order
 from echelon.model.jobs.arrangement import arrange
-from echelon.model.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
+from echelon.model.jobs.combinators import (
+    Block,
+    Step,
+    collective,
+    compute,
+    parallel,
+    replicate,
+    series,
+)
 from echelon.model.jobs.free import FreeGraph
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow, IterationGraph, Job
 from echelon.model.jobs.paradigms.data import bucketed_all_reduce
@@ -30,7 +40,9 @@ def derived(graph: IterationGraph) -> Functions:
     every: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
     steps = {step.name: step for step in every}
     nodes = [steps[name] for name in topological_order(job)]
-    return {h.flows: h.offsets_s for h in arrange(nodes, {flow.name: [flow.name] for flow in job.flows})}
+    return {
+        h.flows: h.offsets_s for h in arrange(nodes, {flow.name: [flow.name] for flow in job.flows})
+    }
 
 
 def published(graph: IterationGraph) -> Functions:
@@ -42,7 +54,9 @@ def published(graph: IterationGraph) -> Functions:
 def test_of_a_pipeline_equation_6_follows(stages: int, batches: int, data: st.DataObject) -> None:
     """The equation holds for unequal stages, forward alone, and backward, too."""
     hosts = [f"h{i}" for i in range(stages)]
-    forward, backward = (data.draw(st.lists(POSITIVE, min_size=stages, max_size=stages)) for _ in range(2))
+    forward, backward = (
+        data.draw(st.lists(POSITIVE, min_size=stages, max_size=stages)) for _ in range(2)
+    )
     given_s = backward if data.draw(st.booleans()) else None
     graph = gpipe(hosts, batches, forward, [1] * (stages - 1), given_s)
     assert derived(graph) == published(graph)
@@ -53,12 +67,18 @@ def test_of_a_pipeline_equation_6_follows(stages: int, batches: int, data: st.Da
 def test_of_1f1b_with_equal_stages_the_pace_of_its_schedule_follows(
     stages: int, batches: int, forward_s: Fraction, backward_s: Fraction
 ) -> None:
-    """The distance is F + B for each micro-batch, but only B if the consumer has done all forwards before the first
-    gradient.
+    """The distance is F + B for each micro-batch, but only B if the consumer has done all forwards
+    before the first gradient.
     """
     hosts = [f"h{i}" for i in range(stages)]
-    graph = one_f_one_b(hosts, batches, [forward_s] * stages, [1] * (stages - 1), [backward_s] * stages)
-    expected = {flows: offsets_s for flows, offsets_s in published(graph).items() if "activation" in flows[0]}
+    graph = one_f_one_b(
+        hosts, batches, [forward_s] * stages, [1] * (stages - 1), [backward_s] * stages
+    )
+    expected = {
+        flows: offsets_s
+        for flows, offsets_s in published(graph).items()
+        if "activation" in flows[0]
+    }
     for s in range(1, stages):
         first_done = stages - s + 1
         gap_s = backward_s if batches <= first_done else forward_s + backward_s
@@ -68,10 +88,22 @@ def test_of_1f1b_with_equal_stages_the_pace_of_its_schedule_follows(
     assert derived(graph) == expected
 
 
-@given(st.integers(2, 6), st.integers(1, 5), TIMES, TIMES, st.sampled_from(["ring", "tree", "direct"]), st.booleans())
+@given(
+    st.integers(2, 6),
+    st.integers(1, 5),
+    TIMES,
+    TIMES,
+    st.sampled_from(["ring", "tree", "direct"]),
+    st.booleans(),
+)
 @settings(max_examples=examples(60), deadline=None)
 def test_of_data_parallelism_equation_5_follows(
-    ranks: int, buckets: int, forward_s: Fraction, backward_s: Fraction, algorithm: str, rounds: bool
+    ranks: int,
+    buckets: int,
+    forward_s: Fraction,
+    backward_s: Fraction,
+    algorithm: str,
+    rounds: bool,
 ) -> None:
     """All flows of all buckets are due together, whether they are sent by rounds or not."""
     names = [str(rank) for rank in range(ranks)]
@@ -88,21 +120,32 @@ def test_of_data_parallelism_equation_5_follows(
         assert len(ours.echelonflows[0].flows) == len(one.flows)
 
 
-@given(st.integers(2, 5), st.integers(1, 6), POSITIVE, POSITIVE, st.sampled_from(["ring", "direct"]), st.booleans())
+@given(
+    st.integers(2, 5),
+    st.integers(1, 6),
+    POSITIVE,
+    POSITIVE,
+    st.sampled_from(["ring", "direct"]),
+    st.booleans(),
+)
 @settings(max_examples=examples(60), deadline=None)
 def test_of_fsdp_equation_7_follows(
     ranks: int, layers: int, forward_s: Fraction, backward_s: Fraction, algorithm: str, rounds: bool
 ) -> None:
     """2n all-gathers, each due a layer's pass after the one before.
 
-    As printed, the gap before the first backward layer is a backward time. What is computed between these two is the
-    forward pass of the last layer.
+    As printed, the gap before the first backward layer is a backward time. What is computed between
+    these two is the forward pass of the last layer.
     """
     names = [str(rank) for rank in range(ranks)]
     passes = [("forward", layer, forward_s) for layer in range(layers)]
     passes += [("backward", layer, backward_s) for layer in reversed(range(layers))]
-    work = [everyone(f"{direction}-{layer}", names, lasts_s) for direction, layer, lasts_s in passes]
-    gathers = [collective(f"gather-{i}", "all-gather", names, 999, algorithm) for i in range(2 * layers)]
+    work = [
+        everyone(f"{direction}-{layer}", names, lasts_s) for direction, layer, lasts_s in passes
+    ]
+    gathers = [
+        collective(f"gather-{i}", "all-gather", names, 999, algorithm) for i in range(2 * layers)
+    ]
     block = parallel(series(*work), *map(series, gathers, work), series(*gathers))
     graph = FreeGraph(with_rounds(block, rounds)).iteration([f"h{i}" for i in range(ranks)])
     (one,) = graph.echelonflows
@@ -124,7 +167,9 @@ def everyone(name: str, ranks: list[str], lasts_s: Fraction) -> Block:
 
 def with_rounds(block: Block, rounds: bool) -> tuple[Step, ...]:
     return tuple(
-        CollectiveStep(n.name, n.operation, n.group, n.size_bytes, n.algorithm, None, rounds, n.after)
+        CollectiveStep(
+            n.name, n.operation, n.group, n.size_bytes, n.algorithm, None, rounds, n.after
+        )
         if isinstance(n, CollectiveStep)
         else n
         for n in block.nodes()
@@ -133,7 +178,9 @@ def with_rounds(block: Block, rounds: bool) -> tuple[Step, ...]:
 
 @given(free_graphs())
 @settings(max_examples=examples(100), deadline=None)
-def test_offsets_are_the_computing_between_what_consumes_the_flows(drawn: tuple[FreeGraph, int]) -> None:
+def test_offsets_are_the_computing_between_what_consumes_the_flows(
+    drawn: tuple[FreeGraph, int],
+) -> None:
     """The offsets are the longest paths of networkx, from the head to each node."""
     graph, workers = drawn
     ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
@@ -143,7 +190,9 @@ def test_offsets_are_the_computing_between_what_consumes_the_flows(drawn: tuple[
     edges.add_nodes_from([*nodes, "end"])
     for node in nodes.values():
         edges.add_edge(node.name, "end", lasts=lasts_s(node))
-        edges.add_edges_from((before, node.name, {"lasts": lasts_s(nodes[before])}) for before in node.after)
+        edges.add_edges_from(
+            (before, node.name, {"lasts": lasts_s(nodes[before])}) for before in node.after
+        )
     for h in found.echelonflows:
         head = operation(h.flows[0], nodes)
         reached = {head, *nx.descendants(edges, head)}
@@ -155,7 +204,9 @@ def test_offsets_are_the_computing_between_what_consumes_the_flows(drawn: tuple[
         for flow, offset_s in zip(h.flows, h.offsets_s, strict=True):
             consumers = first_computes(operation(flow, nodes), edges, nodes)
             if consumers == {"end"}:
-                assert offset_s == (0 if "end" in first_computes(head, edges, nodes) else begins["end"])
+                assert offset_s == (
+                    0 if "end" in first_computes(head, edges, nodes) else begins["end"]
+                )
             else:
                 assert offset_s == min(begins[name] for name in consumers & reached - {"end"})
 

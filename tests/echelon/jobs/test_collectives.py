@@ -84,8 +84,8 @@ def test_all_to_all_brings_every_chunk_to_its_rank(n: int) -> None:
 @given(groups(list(ALGORITHMS)), st.integers(0, 1000))
 @settings(max_examples=examples(100), deadline=None)
 def test_a_rank_sends_what_it_has_when_it_has_it(drawn: tuple[str, int], extra: int) -> None:
-    """The dependencies of the flows are those of the data: a rank starts its part of a round after everything that it
-    sent and received in the rounds before."""
+    """The dependencies of the flows are those of the data: a rank starts its part of a round after
+    everything that it sent and received in the rounds before."""
     algorithm, n = ALGORITHMS[drawn[0]], drawn[1]
     job = job_of(algorithm, n, n + extra)
     flows = {flow.name: flow for flow in job.flows}
@@ -113,17 +113,24 @@ def test_flows_and_bytes_are_counted_without_the_rounds(drawn: tuple[str, int], 
     assert algorithm.pair_count(n) >= len(pair_bytes(algorithm, n, n + extra))
     carried = [sum(flow.size_bytes for flow in flows) for flows in connections(job).values()]
     chunks = Counter(
-        (transfer.src, transfer.dst) for each in algorithm.rounds(n) for transfer in each for _ in transfer.chunks
+        (transfer.src, transfer.dst)
+        for each in algorithm.rounds(n)
+        for transfer in each
+        for _ in transfer.chunks
     )
-    assert max(carried) <= algorithm.connection_bytes(n, n + extra) <= max(carried) + max(chunks.values())
+    assert (
+        max(carried)
+        <= algorithm.connection_bytes(n, n + extra)
+        <= max(carried) + max(chunks.values())
+    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @given(bits=st.integers(1, 5), unit=st.integers(1, 100))
 @settings(max_examples=examples(20), deadline=None)
 def test_bytes_of_every_rank_are_the_published_ones(name: str, bits: int, unit: int) -> None:
-    """Each of n ranks sends 2(n-1)/n of S bytes with a ring, with halving and doubling and in two levels, and
-    (n-1)/n of S in an all-to-all; along a tree, all ranks together send 2(n-1) S."""
+    """Each of n ranks sends 2(n-1)/n of S bytes with a ring, with halving and doubling and in two
+    levels, and (n-1)/n of S in an all-to-all; along a tree, all ranks together send 2(n-1) S."""
     n = getattr(ALGORITHMS[name], "local", 1) << bits
     size = n * unit
     sent: Counter[str] = Counter()
@@ -136,7 +143,9 @@ def test_bytes_of_every_rank_are_the_published_ones(name: str, bits: int, unit: 
         assert set(sent.values()) == {share * size}
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("ring", 30), ("halving-doubling", 8), ("tree", 8), ("all-to-all", 15)])
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("ring", 30), ("halving-doubling", 8), ("tree", 8), ("all-to-all", 15)]
+)
 def test_the_longest_chain_of_flows_of_sixteen_ranks(name: str, rounds: int) -> None:
     start_s = earliest_start_s(job_of(ALGORITHMS[name], 16, 1600), lambda _: Fraction(1))
     assert max(start_s.values()) + 1 == rounds

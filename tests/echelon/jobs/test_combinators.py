@@ -33,7 +33,12 @@ def blocks(number: int) -> st.SearchStrategy[Block]:
             src = draw(st.sampled_from(RANKS))
             if draw(st.booleans()):
                 return compute(f"{number}.{made}", src, Fraction(1))
-            return flow(f"{number}.{made}", src, draw(st.sampled_from([rank for rank in RANKS if rank != src])), made)
+            return flow(
+                f"{number}.{made}",
+                src,
+                draw(st.sampled_from([rank for rank in RANKS if rank != src])),
+                made,
+            )
 
         def block(depth: int) -> Block:
             if not depth or draw(st.booleans()):
@@ -49,8 +54,13 @@ def blocks(number: int) -> st.SearchStrategy[Block]:
 def same(one: Block, other: Block) -> bool:
     """Return whether two blocks are equal up to the order of listing."""
     return one.steps == other.steps and all(
-        {key: set(names) for key, names in left.items()} == {key: set(names) for key, names in right.items()}
-        for left, right in ((one.after, other.after), (one.first, other.first), (one.last, other.last))
+        {key: set(names) for key, names in left.items()}
+        == {key: set(names) for key, names in right.items()}
+        for left, right in (
+            (one.after, other.after),
+            (one.first, other.first),
+            (one.last, other.last),
+        )
     )
 
 
@@ -85,7 +95,10 @@ def test_laws(a: Block, b: Block, c: Block) -> None:
 @given(blocks(1), blocks(2), blocks(3))
 @settings(max_examples=examples(150), deadline=None)
 def test_series_orders_what_each_rank_does_and_nothing_else(a: Block, b: Block, c: Block) -> None:
-    """All that a rank starts in `b` follows all that it takes part in in `a`. Ranks that do not meet do not wait."""
+    """All that a rank starts in `b` follows all that it takes part in in `a`.
+
+    Ranks that do not meet do not wait.
+    """
     both = series(a, b)
     before = ancestors(both)
     for late in b.steps.values():
@@ -105,7 +118,9 @@ def test_series_orders_what_each_rank_does_and_nothing_else(a: Block, b: Block, 
 
 @given(blocks(1), blocks(2), blocks(3))
 @settings(max_examples=examples(100), deadline=None)
-def test_blocks_of_disjoint_steps_make_acyclic_graphs_with_all_their_bytes(a: Block, b: Block, c: Block) -> None:
+def test_blocks_of_disjoint_steps_make_acyclic_graphs_with_all_their_bytes(
+    a: Block, b: Block, c: Block
+) -> None:
     whole = series(parallel(a, b), c)
     edges = [(before, name) for name, names in whole.after.items() for before in names]
     assert nx.is_directed_acyclic_graph(nx.DiGraph(edges))
@@ -114,7 +129,9 @@ def test_blocks_of_disjoint_steps_make_acyclic_graphs_with_all_their_bytes(a: Bl
     assert sum(flow.size_bytes for flow in graph.flows) == sum(
         sum(flow.size_bytes for flow in block.graph().flows) for block in (a, b, c)
     )
-    assert {step.name: step.after for step in (*graph.computes, *graph.flows) if step.after} == whole.after
+    assert {
+        step.name: step.after for step in (*graph.computes, *graph.flows) if step.after
+    } == whole.after
 
 
 def test_blocks_may_share_steps() -> None:
@@ -130,12 +147,16 @@ def test_two_steps_of_one_name_are_refused() -> None:
 
 
 def test_a_mesh_of_pipelines_whose_stages_reduce_their_gradients() -> None:
-    """The mesh has two axes: each line along `stage` sends down a pipeline, each line along `data` then runs an
-    all-reduce.
+    """The mesh has two axes: each line along `stage` sends down a pipeline, each line along `data`
+    then runs an all-reduce.
     """
     mesh = Mesh([f"h{i}" for i in range(12)], {"data": 4, "stage": 3})
-    assert mesh.groups("stage") == tuple(tuple(f"h{3 * line + s}" for s in range(3)) for line in range(4))
-    assert mesh.groups("data") == tuple(tuple(f"h{s + 3 * line}" for line in range(4)) for s in range(3))
+    assert mesh.groups("stage") == tuple(
+        tuple(f"h{3 * line + s}" for s in range(3)) for line in range(4)
+    )
+    assert mesh.groups("data") == tuple(
+        tuple(f"h{s + 3 * line}" for line in range(4)) for s in range(3)
+    )
     assert mesh.groups("stage", "data") == (tuple(mesh.ranks),)
     pipelines = parallel(
         *(

@@ -28,4 +28,6 @@ def test_the_jobs_in_it_are_good() -> None:
     for block in BLOCKS:
         workers = block.get("workers", workers)
         (name,) = registered().sections.keys() & block.keys()
-        parse_document(JobSpec, {"job": "j", "parallelism": name, "workers": workers, **block}, "docs/jobs.md")
+        parse_document(
+            JobSpec, {"job": "j", "parallelism": name, "workers": workers, **block}, "docs/jobs.md"
+        )

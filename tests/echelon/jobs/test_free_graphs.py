@@ -38,7 +38,9 @@ def job_of(*nodes: dict[str, Any], workers: int = 2, **section: object) -> Job:
 
 @st.composite
 def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
-    """Draw a graph and its number of workers: random nodes, each after some of the earlier ones that its ranks know."""
+    """Draw a graph and its number of workers: random nodes, each after some of the earlier ones
+    that its ranks know.
+    """
     workers, per_worker = draw(st.integers(2, 4)), draw(st.integers(1, 3))
     ranks = [str(rank) for rank in range(workers * per_worker)]
     nodes: list[Step] = []
@@ -68,13 +70,19 @@ def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
                 sizes = st.integers(0, 99)
                 matrix = tuple(tuple(draw(sizes) for _ in group) for _ in group)
                 size = 1
-            node = CollectiveStep(name, operation, group, size, algorithm, matrix, draw(st.booleans()))
+            node = CollectiveStep(
+                name, operation, group, size, algorithm, matrix, draw(st.booleans())
+            )
         starters = {node.src} if isinstance(node, Flow) else set(ranks_of(node))
         known = [other.name for other in nodes if not starters.isdisjoint(ranks_of(other))]
         after = tuple(draw(st.lists(st.sampled_from(known), unique=True))) if known else ()
-        nodes.append(type(node)(**{**{key: getattr(node, key) for key in node.__slots__}, "after": after}))
+        nodes.append(
+            type(node)(**{**{key: getattr(node, key) for key in node.__slots__}, "after": after})
+        )
     return FreeGraph(
-        tuple(draw(st.permutations(nodes))), per_worker, draw(st.sampled_from([None, Fraction(8000)]))
+        tuple(draw(st.permutations(nodes))),
+        per_worker,
+        draw(st.sampled_from([None, Fraction(8000)])),
     ), workers
 
 
@@ -95,8 +103,12 @@ def test_a_file_says_all_of_a_graph(drawn: tuple[FreeGraph, int]) -> None:
 
 @given(free_graphs())
 @settings(max_examples=examples(100), deadline=None)
-def test_a_rank_starts_its_part_when_it_has_finished_those_before(drawn: tuple[FreeGraph, int]) -> None:
-    """The steps before a part are found by paths in the graph of steps, whose names tell the node and the ranks."""
+def test_a_rank_starts_its_part_when_it_has_finished_those_before(
+    drawn: tuple[FreeGraph, int],
+) -> None:
+    """The steps before a part are found by paths in the graph of steps, whose names tell the node
+    and the ranks.
+    """
     graph, workers = drawn
     one_each = FreeGraph(graph.nodes)
     ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
@@ -158,12 +170,16 @@ def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None
         if OPERATIONS[operation][algorithm].refusal(ranks):
             continue
         for rounds in (False, True):
-            node = CollectiveStep("c", operation, tuple(map(str, range(ranks))), size, algorithm, None, rounds)
+            node = CollectiveStep(
+                "c", operation, tuple(map(str, range(ranks))), size, algorithm, None, rounds
+            )
             flows = FreeGraph((node,)).iteration([f"h{i}" for i in range(ranks)]).flows
             sent: Counter[str] = Counter()
             for flow in flows:
                 # Gloo's words have a byte, and chunks of 5040 bytes have more.
-                sent[flow.src] += flow.size_bytes if flow.size_bytes > 1 or operation == "barrier" else 0
+                sent[flow.src] += (
+                    flow.size_bytes if flow.size_bytes > 1 or operation == "barrier" else 0
+                )
             if operation in ("broadcast", "reduce") or algorithm == "tree":
                 times = 2 if operation in ("all-reduce", "barrier") else 1
                 assert sum(sent.values()) == times * (ranks - 1) * size
@@ -175,7 +191,12 @@ def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None
 A = {"name": "a", "rank": 0, "compute": "1 s"}
 B = {"name": "b", "rank": 1, "compute": "1 s"}
 SUM = {"name": "sum", "collective": "all-reduce", "group": [0, 1], "bytes": "8 B"}
-SWAP = {"name": "swap", "collective": "all-to-all", "group": [0, 1], "matrix": [[0, "1 B"], ["1 B", 0]]}
+SWAP = {
+    "name": "swap",
+    "collective": "all-to-all",
+    "group": [0, 1],
+    "matrix": [[0, "1 B"], ["1 B", 0]],
+}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +215,11 @@ SWAP = {"name": "swap", "collective": "all-to-all", "group": [0, 1], "matrix": [
         ([{"name": "s", "send": [0, 1]}], {}, "graph.nodes[0].bytes"),
         ([{"name": "s", "send": [0], "bytes": "1 B"}], {}, "graph.nodes[0].send"),
         # The receiver's work does not hold back the sender.
-        ([B, {"name": "s", "send": [0, 1], "bytes": "1 B", "after": ["b"]}], {}, "graph.nodes[1].after"),
+        (
+            [B, {"name": "s", "send": [0, 1], "bytes": "1 B", "after": ["b"]}],
+            {},
+            "graph.nodes[1].after",
+        ),
         ([{**SUM, "group": "dp"}], {"groups": {"pp": [0, 1]}}, "graph.nodes[0].group"),
         ([{**SUM, "group": [0, 1, 1]}], {}, "graph.nodes[0].group"),
         ([{**SUM, "group": []}], {}, "graph.nodes[0].group"),
@@ -212,7 +237,11 @@ SWAP = {"name": "swap", "collective": "all-to-all", "group": [0, 1], "matrix": [
         ([{**SWAP, "collective": "all-gather"}], {}, "graph.nodes[0].matrix"),
         ([{**SWAP, "matrix": [[0, "1 B"], ["1 B"]]}], {}, "graph.nodes[0].matrix"),
         ([{**SWAP, "matrix": [[0, 1], ["1 B", 0]]}], {}, "graph.nodes[0].matrix"),
-        ([{**SUM, "collective": "all-gather", "algorithm": "tree"}], {}, "graph.nodes[0].algorithm"),
+        (
+            [{**SUM, "collective": "all-gather", "algorithm": "tree"}],
+            {},
+            "graph.nodes[0].algorithm",
+        ),
         (
             [{**SUM, "group": [0, 1, 2], "algorithm": "halving-doubling"}],
             {"ranks_per_worker": 2},
@@ -230,7 +259,9 @@ def test_what_is_refused(nodes: list[dict[str, Any]], section: dict[str, Any], p
 
 
 def test_a_hierarchical_all_reduce_sends_each_shard_along_its_rail() -> None:
-    """Each rank sends 2(H-1)/(L H) = 2/3 of 2400 bytes to the next worker, on 3 workers of 2 ranks."""
+    """Each rank sends 2(H-1)/(L H) = 2/3 of 2400 bytes to the next worker, on 3 workers of 2
+    ranks.
+    """
     node = {**SUM, "group": [0, 1, 2, 3, 4, 5], "bytes": "2400 B", "algorithm": "hierarchical"}
     job = job_of(node, workers=3, ranks_per_worker=2)
     pairs = [(flow.src, flow.dst, flow.size_bytes) for flow in job.flows]
@@ -243,11 +274,22 @@ def test_flows_of_a_graph_cannot_be_told_apart_by_bytes() -> None:
         parse_document(JobSpec, {**document(A, B, SUM), "recognition": by_bytes}, "job")
     assert caught.value.path == "recognition.by"
     by_agent = {"by": "agent", "idle_gap": "50 ms"}
-    assert parse_document(JobSpec, {**document(A, B, SUM), "recognition": by_agent}, "job").recognition.by == "agent"
+    assert (
+        parse_document(
+            JobSpec, {**document(A, B, SUM), "recognition": by_agent}, "job"
+        ).recognition.by
+        == "agent"
+    )
 
 
 def test_a_collective_of_one_rank_only_orders_its_work() -> None:
-    alone = {"name": "sum", "collective": "all-reduce", "group": [0], "bytes": "8 B", "after": ["a"]}
+    alone = {
+        "name": "sum",
+        "collective": "all-reduce",
+        "group": [0],
+        "bytes": "8 B",
+        "after": ["a"],
+    }
     job = job_of(A, alone, {"name": "c", "rank": 0, "compute": "1 s", "after": ["sum"]})
     assert job.flows == ()
     assert {unit.name: unit.after for unit in job.computes} == {"a": (), "c": ("a",)}

@@ -21,7 +21,12 @@ from tests.echelon.fluid.conftest import build_star
 
 
 def job_of(workers: int, **keys: object) -> Job:
-    document = {"job": "j", "parallelism": "fsdp", "workers": [f"h{i + 1}" for i in range(workers)], "fsdp": keys}
+    document = {
+        "job": "j",
+        "parallelism": "fsdp",
+        "workers": [f"h{i + 1}" for i in range(workers)],
+        "fsdp": keys,
+    }
     return build_job(parse_document(JobSpec, document, "job"))
 
 
@@ -33,23 +38,39 @@ def job_of(workers: int, **keys: object) -> Job:
     st.integers(1, 99),
 )
 @settings(max_examples=examples(40), deadline=None)
-def test_bytes_and_computing(workers: int, layers: int, zero: int, forward: int, backward: int) -> None:
-    """Sharded parameters take 3/2 of the bytes of an all-reduce, other shards as many (ZeRO, SC '20, section 7)."""
+def test_bytes_and_computing(
+    workers: int, layers: int, zero: int, forward: int, backward: int
+) -> None:
+    """Sharded parameters take 3/2 of the bytes of an all-reduce, other shards as many (ZeRO, SC
+    '20, section 7).
+    """
     size = 60
     job = job_of(
-        workers, zero=zero, layers=layers, forward=f"{forward} ms", backward=f"{backward} ms", parameters=f"{size} B"
+        workers,
+        zero=zero,
+        layers=layers,
+        forward=f"{forward} ms",
+        backward=f"{backward} ms",
+        parameters=f"{size} B",
     )
-    assert sum(flow.size_bytes for flow in job.flows) == (3 if zero == 3 else 2) * layers * (workers - 1) * size
+    assert (
+        sum(flow.size_bytes for flow in job.flows)
+        == (3 if zero == 3 else 2) * layers * (workers - 1) * size
+    )
     start_s = earliest_start_s(job, lambda _: Fraction(0))
     end_s = max(start_s[unit.name] + unit.duration_s for unit in job.computes)
     assert end_s == layers * Fraction(forward + backward, 1000)
 
 
 @pytest.mark.parametrize(("zero", "gathers", "scatters"), [(1, 1, 1), (2, 1, 5), (3, 10, 5)])
-def test_micro_batches_are_scattered_where_gradients_are_sharded(zero: int, gathers: int, scatters: int) -> None:
+def test_micro_batches_are_scattered_where_gradients_are_sharded(
+    zero: int, gathers: int, scatters: int
+) -> None:
     """Only sharded parameters are gathered for each micro-batch, twice."""
     sizes = {"parameters": "40 B", "gradients": "80 B"}
-    job = job_of(4, zero=zero, layers=3, micro_batches=5, forward="10 ms", backward="20 ms", **sizes)
+    job = job_of(
+        4, zero=zero, layers=3, micro_batches=5, forward="10 ms", backward="20 ms", **sizes
+    )
     assert sum(flow.size_bytes for flow in job.flows) == 3 * 3 * (gathers * 40 + scatters * 80)
     assert sum(unit.duration_s for unit in job.computes) == 4 * 5 * 3 * Fraction(30, 1000)
 
@@ -60,12 +81,17 @@ def test_all_gathers_that_are_prefetched_follow_equation_7(
     layers: int, prefetch: int, forward: int, backward: int
 ) -> None:
     job = job_of(
-        3, layers=layers, forward=f"{forward} ms", backward=f"{backward} ms", parameters="9 B", prefetch=prefetch
+        3,
+        layers=layers,
+        forward=f"{forward} ms",
+        backward=f"{backward} ms",
+        parameters="9 B",
+        prefetch=prefetch,
     )
     gathers, scatters = job.echelonflows
     gaps = [late - early for early, late in pairwise(sorted(set(gathers.offsets_s)))]
-    # The last forward time is what `echelon.model.jobs.arrangement` counts instead of the backward time that is
-    # printed.
+    # The last forward time is what `echelon.model.jobs.arrangement` counts instead of the backward
+    # time that is printed.
     assert gaps == [Fraction(forward, 1000)] * layers + [Fraction(backward, 1000)] * (layers - 1)
     assert len(gathers.flows) == 2 * layers * 3
     assert scatters.is_coflow
@@ -81,14 +107,18 @@ def test_without_prefetching_every_all_gather_is_a_coflow() -> None:
 @pytest.mark.parametrize(
     ("prefetch", "expected"),
     [
-        # Nothing overlaps: six gathers of 1 s, each with its pass of 2 s, and the last reduce-scatter.
+        # Nothing overlaps: six gathers of 1 s, each with its pass of 2 s, and the last
+        # reduce-scatter.
         (0, 6 * (1 + 2) + 1),
-        # Gathers hide behind passes, except the first; gathers and scatters share the links from the backward pass on.
+        # Gathers hide behind passes, except the first; gathers and scatters share the links from
+        # the backward pass on.
         (1, 1 + 6 * 2 + 1),
     ],
 )
 def test_prefetching_hides_gathers(prefetch: int, expected: int) -> None:
-    """Two ranks have a link of a million bytes a second; half of two million cross it in each collective."""
+    """Two ranks have a link of a million bytes a second; half of two million cross it in each
+    collective.
+    """
     job = job_of(2, layers=3, forward="2 s", backward="2 s", parameters="2 MB", prefetch=prefetch)
     result = simulate([job], build_star(2), make_policy("echelon"), 1, until="exactly", ideal=True)
     (took_s,) = result.iteration_times_s("j")
@@ -110,7 +140,12 @@ def test_prefetching_hides_gathers(prefetch: int, expected: int) -> None:
     ],
 )
 def test_what_is_refused(changes: dict[str, object], path: str) -> None:
-    good: dict[str, object] = {"layers": 3, "forward": "1 s", "backward": "1 s", "parameters": "9 B"}
+    good: dict[str, object] = {
+        "layers": 3,
+        "forward": "1 s",
+        "backward": "1 s",
+        "parameters": "9 B",
+    }
     with pytest.raises(DocumentError) as caught:
         job_of(2, **{key: value for key, value in {**good, **changes}.items() if value is not None})
     assert caught.value.path == path

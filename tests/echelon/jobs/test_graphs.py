@@ -30,18 +30,24 @@ def steps_of(job: Job) -> Mapping[str, ComputeUnit | Flow]:
 
 
 def ancestors(job: Job) -> Mapping[str, frozenset[str]]:
-    """Return the steps that are finished before each step starts, however long any of them takes."""
+    """Return the steps that are finished before each step starts, however long any of them
+    takes.
+    """
     steps = steps_of(job)
     out: dict[str, frozenset[str]] = {}
     for name in topological_order(job):
-        out[name] = frozenset(steps[name].after).union(*(out[before] for before in steps[name].after))
+        out[name] = frozenset(steps[name].after).union(
+            *(out[before] for before in steps[name].after)
+        )
     return out
 
 
 @given(job_documents())
 @settings(max_examples=examples(80), deadline=None)
 def test_every_dependency_can_be_seen_where_it_matters(document: dict[str, object]) -> None:
-    """A worker needs to know only what it computes itself, what it has sent and what it has received."""
+    """A worker needs to know only what it computes itself, what it has sent and what it has
+    received.
+    """
     job = build_job(spec_of(document))
     steps = steps_of(job)
     for step in steps.values():
@@ -72,8 +78,9 @@ def test_a_worker_does_one_unit_at_a_time(document: dict[str, object]) -> None:
 def test_flows_of_a_connection_start_in_one_order_whatever_takes_how_long(
     document: dict[str, object], random: Random
 ) -> None:
-    """The next flow on a connection waits for everything that the flow before it waits for. So a sender that is told
-    of flows as they start sends them in the order by which switches tell them apart."""
+    """The next flow on a connection waits for everything that the flow before it waits for. So a
+    sender that is told of flows as they start sends them in the order by which switches tell them
+    apart."""
     job = build_job(spec_of(document))
     before, steps = ancestors(job), steps_of(job)
     for flows in connections(job).values():
@@ -88,7 +95,9 @@ def test_flows_of_a_connection_start_in_one_order_whatever_takes_how_long(
 
 @given(job_documents())
 @settings(max_examples=examples(80), deadline=None)
-def test_every_flow_is_in_one_echelonflow_that_counts_from_its_head(document: dict[str, object]) -> None:
+def test_every_flow_is_in_one_echelonflow_that_counts_from_its_head(
+    document: dict[str, object],
+) -> None:
     job = build_job(spec_of(document))
     held = [name for h in job.echelonflows for name in h.flows]
     assert sorted(held) == sorted(flow.name for flow in job.flows)

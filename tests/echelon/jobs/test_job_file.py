@@ -26,7 +26,11 @@ SECTIONS: dict[str, dict[str, object]] = {
 
 def document(parallelism: str, **changes: object) -> dict[str, object]:
     """Return a good file with `changes` in the section; None: the key is left out."""
-    section = {key: value for key, value in {**SECTIONS[parallelism], **changes}.items() if value is not None}
+    section = {
+        key: value
+        for key, value in {**SECTIONS[parallelism], **changes}.items()
+        if value is not None
+    }
     return {"job": "j", "parallelism": parallelism, "workers": ["h1", "h2"], parallelism: section}
 
 
@@ -69,7 +73,8 @@ def test_halving_and_doubling_needs_a_power_of_two() -> None:
     section = {"compute": "1 s", "gradient": "1 MB", "collective": "halving-doubling"}
     job = {"job": "j", "parallelism": "data", "workers": ["h1", "h2", "h3"], "data": section}
     with pytest.raises(
-        DocumentError, match=r"^job: data.collective: 'halving-doubling' needs a power of two of worker"
+        DocumentError,
+        match=r"^job: data.collective: 'halving-doubling' needs a power of two of worker",
     ):
         parse_document(JobSpec, job, "job")
     parse_document(JobSpec, job | {"workers": ["h1", "h2", "h3", "h4"]}, "job")
@@ -77,22 +82,30 @@ def test_halving_and_doubling_needs_a_power_of_two() -> None:
 
 def test_a_section_of_another_paradigm_is_refused() -> None:
     both = {**document("data"), "parameter_server": SECTIONS["parameter_server"]}
-    with pytest.raises(DocumentError, match=r"^job: parameter_server: does not go with 'parallelism: data'"):
+    with pytest.raises(
+        DocumentError, match=r"^job: parameter_server: does not go with 'parallelism: data'"
+    ):
         parse_document(JobSpec, both, "job")
 
 
 def test_a_connection_that_carries_too_much_to_be_told_by_bytes() -> None:
     by_bytes = {"by": "bytes", "source_port": 1, "destination_port": 2, "idle_gap": "1 ms"}
     document_ = {**document("parameter_server", gradient="4 GiB"), "recognition": by_bytes}
-    with pytest.raises(DocumentError, match="cannot tell flows apart on a connection that carries 4294967296 B"):
+    with pytest.raises(
+        DocumentError, match="cannot tell flows apart on a connection that carries 4294967296 B"
+    ):
         parse_document(JobSpec, document_, "job")
 
 
-@pytest.mark.parametrize("recognition", [{}, {"by": "bytes", "protocol": "udp"}], ids=["shim", "udp"])
+@pytest.mark.parametrize(
+    "recognition", [{}, {"by": "bytes", "protocol": "udp"}], ids=["shim", "udp"]
+)
 def test_only_tcp_can_be_paused(recognition: dict[str, str]) -> None:
     ports = {"source_port": 1, "destination_port": 2, "idle_gap": "1 ms"} if recognition else {}
     document_ = {**document("data"), "recognition": {**recognition, **ports, "pause": True}}
-    with pytest.raises(DocumentError, match=r"^job: recognition.pause: is for connections over TCP"):
+    with pytest.raises(
+        DocumentError, match=r"^job: recognition.pause: is for connections over TCP"
+    ):
         parse_document(JobSpec, document_, "job")
 
 
@@ -107,9 +120,14 @@ FABRIC: dict[str, object] = {
 def test_a_server_that_the_fabric_does_not_have_is_named_where_it_stands() -> None:
     fabric = parse_document(FabricSpec, FABRIC, "fabric")
     spec = parse_document(JobSpec, document("parameter_server", server="h4"), "job")
-    with pytest.raises(DocumentError, match=r"^job: parameter_server.server: 'h4' is not a host of fabric 'f' \("):
+    with pytest.raises(
+        DocumentError, match=r"^job: parameter_server.server: 'h4' is not a host of fabric 'f' \("
+    ):
         check_hosts(spec, build_fabric(fabric))
-    check_hosts(parse_document(JobSpec, document("parameter_server", server="h3"), "job"), build_fabric(fabric))
+    check_hosts(
+        parse_document(JobSpec, document("parameter_server", server="h3"), "job"),
+        build_fabric(fabric),
+    )
 
 
 def test_a_scenario_knows_the_server_as_a_host_and_as_somebody_who_may_be_late() -> None:
@@ -124,7 +142,12 @@ def test_a_scenario_knows_the_server_as_a_host_and_as_somebody_who_may_be_late()
         return parse_document(ScenarioSpec, data, "s")
 
     assert scenario("h3", "h3").delays[0].worker == "h3"
-    with pytest.raises(DocumentError, match=r"^s: jobs\[0\].parameter_server.server: 'h4' is not a host of fabric 'f'"):
+    with pytest.raises(
+        DocumentError,
+        match=r"^s: jobs\[0\].parameter_server.server: 'h4' is not a host of fabric 'f'",
+    ):
         scenario("h4", "h1")
-    with pytest.raises(DocumentError, match=r"^s: delays\[0\].worker: 'h5' is not a worker of job 'j'"):
+    with pytest.raises(
+        DocumentError, match=r"^s: delays\[0\].worker: 'h5' is not a worker of job 'j'"
+    ):
         scenario("h3", "h5")

@@ -1,7 +1,9 @@
-"""The makespan of 3D jobs whose flows go first by deadline, under derived arrangement functions and under others.
+"""The makespan of 3D jobs whose flows go first by deadline, under derived arrangement functions and
+under others.
 
-Deadlines say when a flow is needed, not how much follows after it, so that going by them does not always give the
-shortest iteration: here with derived functions, there with those of the parts (`docs/jobs.md`, 3D parallelism).
+Deadlines say when a flow is needed, not how much follows after it, so that going by them does not
+always give the shortest iteration: here with derived functions, there with those of the parts
+(`docs/jobs.md`, 3D parallelism).
 """
 
 from __future__ import annotations
@@ -21,22 +23,34 @@ SHARED_BPS, HOST_BPS = 8_000, 32_000
 
 
 def two_switches(sides: Sequence[int]) -> Fabric:
-    """Return hosts at two switches, host i at switch ``sides[i]``, with a link of 1000 bytes per second between."""
+    """Return hosts at two switches, host i at switch ``sides[i]``, with a link of 1000 bytes per
+    second between.
+    """
     cables = [CableLink(LinkEnd("s0", 0), LinkEnd("s1", 0), SHARED_BPS, Fraction(0))]
     cables += [
         CableLink(LinkEnd(f"h{i}", 0), LinkEnd(f"s{side}", i + 1), HOST_BPS, Fraction(0))
         for i, side in enumerate(sides)
     ]
-    hosts = {f"h{i}": Host(f"h{i}", f"10.0.1.{i + 1}", f"02:00:00:00:01:{i + 1:02x}") for i in range(len(sides))}
+    hosts = {
+        f"h{i}": Host(f"h{i}", f"10.0.1.{i + 1}", f"02:00:00:00:01:{i + 1:02x}")
+        for i in range(len(sides))
+    }
     return Fabric(
-        name="two switches", hosts=hosts, switches={"s0": Switch("s0", 1), "s1": Switch("s1", 2)}, cables=tuple(cables)
+        name="two switches",
+        hosts=hosts,
+        switches={"s0": Switch("s0", 1), "s1": Switch("s1", 2)},
+        cables=tuple(cables),
     )
 
 
 class Mesh3D:
-    """Two replicas of a 1F1B pipeline of equal stages, with seconds of computing and bytes to send."""
+    """Two replicas of a 1F1B pipeline of equal stages, with seconds of computing and bytes to
+    send.
+    """
 
-    def __init__(self, stages: int, batches: int, forward: int, backward: int, activation: int, gradient: int) -> None:
+    def __init__(
+        self, stages: int, batches: int, forward: int, backward: int, activation: int, gradient: int
+    ) -> None:
         self._stages, self._batches = stages, batches
         self._forward, self._backward, self._activation = forward, backward, activation
         self.derived = job_of(
@@ -53,7 +67,9 @@ class Mesh3D:
 
     @property
     def of_parts(self) -> Job:
-        """The job with the functions of its parts: the schedule's for each pipeline, coflows for the all-reduces."""
+        """The job with the functions of its parts: the schedule's for each pipeline, coflows for
+        the all-reduces.
+        """
         stages = self._stages
         alone = one_f_one_b(
             [f"h{i}" for i in range(stages)],
@@ -68,7 +84,9 @@ class Mesh3D:
             found.append(EchelonFlow(flows[0], flows, function.offsets_s))
         arranged = {name for function in found for name in function.flows}
         for stage in range(1, stages + 1):
-            flows = tuple(f.name for f in self.derived.flows if f.name.startswith(f"gradient-s{stage}-t1"))
+            flows = tuple(
+                f.name for f in self.derived.flows if f.name.startswith(f"gradient-s{stage}-t1")
+            )
             found.append(EchelonFlow(f"sum-{stage}", flows, (Fraction(0),) * len(flows)))
             arranged.update(flows)
         assert arranged == {flow.name for flow in self.derived.flows}
@@ -87,7 +105,9 @@ class Mesh3D:
 
 
 def test_the_earliest_deadline_first_is_not_always_the_shortest_iteration() -> None:
-    """All flows are heads, so that every derivation has the same deadlines; another order is shorter."""
+    """All flows are heads, so that every derivation has the same deadlines; another order is
+    shorter.
+    """
     mesh, sides = Mesh3D(2, 1, 1, 1, 2000, 2000), [0, 0, 1, 0]
     fabric = two_switches(sides)
     orders = [alone_iteration_s(job, fabric) for job in mesh.in_every_order(sides)]
@@ -102,9 +122,13 @@ def test_with_two_stages_derived_functions_are_never_worse_than_those_of_the_par
     better = 0
     for sides in ([0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 1]):
         fabric = two_switches(sides)
-        for batches, forward, activation, gradient in product((2, 3), (1, 3), (1000, 3000), (1000, 4000)):
+        for batches, forward, activation, gradient in product(
+            (2, 3), (1, 3), (1000, 3000), (1000, 4000)
+        ):
             mesh = Mesh3D(2, batches, forward, 1, activation, gradient)
-            derived_s, parts_s = (alone_iteration_s(job, fabric) for job in (mesh.derived, mesh.of_parts))
+            derived_s, parts_s = (
+                alone_iteration_s(job, fabric) for job in (mesh.derived, mesh.of_parts)
+            )
             assert derived_s <= parts_s
             better += derived_s < parts_s
     assert better

@@ -1,4 +1,6 @@
-"""3D and tensor parallelism: times alone in closed form, what is sent, and how meshes are nested."""
+"""3D and tensor parallelism: times alone in closed form, what is sent, and how meshes are
+nested.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,31 @@ from tests.drawing import examples
 POSITIVE = st.integers(1, 50)
 
 
-def document(parallelism: object, workers: int, section: str = "mesh", **keys: object) -> dict[str, object]:
-    return {"job": "j", "parallelism": parallelism, "workers": [f"h{i}" for i in range(workers)], section: keys}
+def document(
+    parallelism: object, workers: int, section: str = "mesh", **keys: object
+) -> dict[str, object]:
+    return {
+        "job": "j",
+        "parallelism": parallelism,
+        "workers": [f"h{i}" for i in range(workers)],
+        section: keys,
+    }
 
 
 def job_of(parallelism: object, workers: int, section: str = "mesh", **keys: object) -> Job:
-    return build_job(parse_document(JobSpec, document(parallelism, workers, section, **keys), "job"))
+    return build_job(
+        parse_document(JobSpec, document(parallelism, workers, section, **keys), "job")
+    )
 
 
 def alone_s(job: Job) -> Fraction:
     """Return the length of an iteration of h0 and h1 at a switch, at a kilobyte a second."""
-    ends = [CableLink(LinkEnd(f"h{i}", 0), LinkEnd("s1", i + 1), 8000, Fraction(0)) for i in range(2)]
-    hosts = {f"h{i}": Host(f"h{i}", f"10.0.0.{i + 1}", f"02:00:00:00:00:{i + 1:02x}") for i in range(2)}
+    ends = [
+        CableLink(LinkEnd(f"h{i}", 0), LinkEnd("s1", i + 1), 8000, Fraction(0)) for i in range(2)
+    ]
+    hosts = {
+        f"h{i}": Host(f"h{i}", f"10.0.0.{i + 1}", f"02:00:00:00:00:{i + 1:02x}") for i in range(2)
+    }
     return alone_iteration_s(job, Fabric("star", hosts, {"s1": Switch("s1", 1)}, tuple(ends)))
 
 
@@ -58,13 +73,22 @@ def ms(values: list[int]) -> list[str]:
 
 @given(st.integers(2, 5), st.integers(1, 7), st.sampled_from(["gpipe", "1f1b"]), st.data())
 @settings(max_examples=examples(40), deadline=None)
-def test_a_mesh_of_one_axis_is_a_pipeline(stages: int, batches: int, schedule: str, data: st.DataObject) -> None:
-    forward, backward = (data.draw(st.lists(POSITIVE, min_size=stages, max_size=stages)) for _ in range(2))
+def test_a_mesh_of_one_axis_is_a_pipeline(
+    stages: int, batches: int, schedule: str, data: st.DataObject
+) -> None:
+    forward, backward = (
+        data.draw(st.lists(POSITIVE, min_size=stages, max_size=stages)) for _ in range(2)
+    )
     keys: dict[str, Any] = {"schedule": schedule, "micro_batches": batches, "activation": "7 B"}
-    job = job_of("mesh", stages, pipeline=stages, forward=ms(forward), backward=ms(backward), **keys)
+    job = job_of(
+        "mesh", stages, pipeline=stages, forward=ms(forward), backward=ms(backward), **keys
+    )
     build = {"gpipe": gpipe, "1f1b": one_f_one_b}[schedule]
     times = [[Fraction(value, 1000) for value in values] for values in (forward, backward)]
-    alone = Job("p", *build([f"h{i}" for i in range(stages)], batches, times[0], [7] * (stages - 1), times[1]))
+    alone = Job(
+        "p",
+        *build([f"h{i}" for i in range(stages)], batches, times[0], [7] * (stages - 1), times[1]),
+    )
     assert makespan_s(job) == makespan_s(alone)
     assert sent(job) == sent(alone)
 
@@ -96,7 +120,9 @@ def test_interleaving_shortens_the_bubble_by_the_number_of_chunks(
 @given(st.integers(2, 6), st.integers(0, 6), POSITIVE)
 @settings(max_examples=examples(40), deadline=None)
 def test_the_bubble_of_zb_h1(stages: int, more: int, unit: int) -> None:
-    """The bubble is (p - 1)(F + B - W), here with F = B = W, and m >= p (Zero Bubble, ICLR '24, Table 2)."""
+    """The bubble is (p - 1)(F + B - W), here with F = B = W, and m >= p (Zero Bubble, ICLR '24,
+    Table 2).
+    """
     batches = stages + more
     job = job_of(
         "mesh",
@@ -112,7 +138,9 @@ def test_the_bubble_of_zb_h1(stages: int, more: int, unit: int) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("stages", "batches", "chunks"), [(1, 2, 2), (2, 4, 2), (3, 6, 3), (4, 4, 2)])
+@pytest.mark.parametrize(
+    ("stages", "batches", "chunks"), [(1, 2, 2), (2, 4, 2), (3, 6, 3), (4, 4, 2)]
+)
 def test_every_pass_is_done_once(schedule: str, stages: int, batches: int, chunks: int) -> None:
     of = SCHEDULES[schedule]
     chunks = chunks if of.chunked else 1
@@ -128,11 +156,18 @@ def test_every_pass_is_done_once(schedule: str, stages: int, batches: int, chunk
     assert set(passes) == expected
 
 
-@given(st.permutations(["data", "pipeline", "tensor"]), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+@given(
+    st.permutations(["data", "pipeline", "tensor"]),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
 @settings(max_examples=examples(30), deadline=None)
-def test_what_a_mesh_sends_whatever_the_nesting(order: list[str], data: int, pipeline: int, tensor: int) -> None:
-    """The bytes have closed forms: 2 all-reduces forward and 2 backward for each layer; activations and gradients;
-    replicas' sums.
+def test_what_a_mesh_sends_whatever_the_nesting(
+    order: list[str], data: int, pipeline: int, tensor: int
+) -> None:
+    """The bytes have closed forms: 2 all-reduces forward and 2 backward for each layer; activations
+    and gradients; replicas' sums.
     """
     batches, layers, activation, gradient = 3, 2, 3600, 7200
     if data * pipeline * tensor == 1:
@@ -181,7 +216,12 @@ def test_tensor_parallelism_in_closed_form(sequence_parallel: bool) -> None:
 
 
 def test_micro_batches_of_different_sizes_take_their_share() -> None:
-    keys: dict[str, Any] = {"forward": "4 ms", "backward": "8 ms", "activation": "100 B", "schedule": "gpipe"}
+    keys: dict[str, Any] = {
+        "forward": "4 ms",
+        "backward": "8 ms",
+        "activation": "100 B",
+        "schedule": "gpipe",
+    }
     job = job_of("mesh", 2, pipeline=2, micro_batches=[1, 0.5, 2], **keys)
     sizes = {flow.name: flow.size_bytes for flow in job.flows}
     assert [sizes[f"activation-s1-d1-m{m}-t1"] for m in (1, 2, 3)] == [100, 50, 200]
@@ -195,33 +235,67 @@ def test_sums_behind_parts_of_the_backward_pass_overlap_as_those_of_data_paralle
     buckets: int, forward: int, backward: int, units: int, several: bool
 ) -> None:
     """One stage is data parallelism, for which `test_bucketed_all_reduce` has a closed form."""
-    times: dict[str, Any] = {"backward": f"{backward} s", "gradient": f"{units * buckets} kB", "buckets": buckets}
-    data = job_of("data", 2, "data", forward=f"{forward + several * (forward + backward)} s", **times)
-    mesh = job_of("mesh", 2, data=2, micro_batches=1 + several, forward=f"{forward} s", activation="1 B", **times)
+    times: dict[str, Any] = {
+        "backward": f"{backward} s",
+        "gradient": f"{units * buckets} kB",
+        "buckets": buckets,
+    }
+    data = job_of(
+        "data", 2, "data", forward=f"{forward + several * (forward + backward)} s", **times
+    )
+    mesh = job_of(
+        "mesh",
+        2,
+        data=2,
+        micro_batches=1 + several,
+        forward=f"{forward} s",
+        activation="1 B",
+        **times,
+    )
     assert sent(mesh) == sent(data)
     assert alone_s(mesh) == alone_s(data)
 
 
 @pytest.mark.parametrize(("buckets", "chunks"), [(1, None), (4, None), (1, 2), (2, 2)])
-def test_parts_of_gradients_and_gathered_parameters_add_up(buckets: int, chunks: int | None) -> None:
-    """A reduce-scatter and an all-gather send (n - 1) / n of their bytes each (ZeRO, SC '20, section 7)."""
+def test_parts_of_gradients_and_gathered_parameters_add_up(
+    buckets: int, chunks: int | None
+) -> None:
+    """A reduce-scatter and an all-gather send (n - 1) / n of their bytes each (ZeRO, SC '20,
+    section 7).
+    """
     keys: dict[str, Any] = {"schedule": "interleaved", "chunks": chunks} if chunks else {}
     times = {"forward": "4 ms", "backward": "8 ms", "activation": "6 B"}
     sizes: dict[str, Any] = {"gradient": ["480 B", "960 B"], "parameters": ["240 B", "480 B"]}
-    job = job_of("mesh", 6, data=3, pipeline=2, micro_batches=2, buckets=buckets, **keys, **times, **sizes)
+    job = job_of(
+        "mesh", 6, data=3, pipeline=2, micro_batches=2, buckets=buckets, **keys, **times, **sizes
+    )
     crossings = 2 * 3 * 2 * (1 if chunks is None else 3) * 6
     assert sum(sent(job).values()) == 2 * (480 + 240 + 960 + 480) + crossings
 
 
 @pytest.mark.parametrize(("exchange", "times"), [("experts", 4), ("context", 3)])
 def test_what_is_exchanged_in_layers(exchange: str, times: int) -> None:
-    """Experts: two all-to-alls forward and two backward. Context: keys and values are gathered forward and backward,
-    and their gradients scattered. Each rank sends (n - 1) / n of the bytes; all ranks of a stage sum what they share.
+    """Experts: two all-to-alls forward and two backward. Context: keys and values are gathered
+    forward and backward, and their gradients scattered. Each rank sends (n - 1) / n of the bytes;
+    all ranks of a stage sum what they share.
     """
     data, ranks, batches, layers, size = 2, 3, 4, 5, 300
-    sizes = {"exchanged": f"{size} B", "gradient": "80 B", "shared_gradient": "600 B", "activation": "7 B"}
-    lengths: dict[str, Any] = {"data": data, "pipeline": 2, "tensor": ranks, "layers": layers, "micro_batches": batches}
-    job = job_of("mesh", 12, **lengths, forward="10 ms", backward="20 ms", exchange=exchange, **sizes)
+    sizes = {
+        "exchanged": f"{size} B",
+        "gradient": "80 B",
+        "shared_gradient": "600 B",
+        "activation": "7 B",
+    }
+    lengths: dict[str, Any] = {
+        "data": data,
+        "pipeline": 2,
+        "tensor": ranks,
+        "layers": layers,
+        "micro_batches": batches,
+    }
+    job = job_of(
+        "mesh", 12, **lengths, forward="10 ms", backward="20 ms", exchange=exchange, **sizes
+    )
     exchanged = 12 * batches * layers * times * (ranks - 1) * size // ranks
     summed = 12 * 2 * (data - 1) * 80 // data + 2 * 2 * (data * ranks - 1) * 600
     assert sum(sent(job).values()) == exchanged + summed + 2 * batches * data * ranks * 7
@@ -248,7 +322,11 @@ GOOD: dict[str, Any] = {
         ("mesh", {"activation": ["8 B", "8 B"]}, "mesh.activation"),
         ("mesh", {"schedule": "interleaved"}, "mesh.chunks"),
         ("mesh", {"chunks": 2}, "mesh.chunks"),
-        ("mesh", {"schedule": "interleaved", "chunks": 2, "micro_batches": 3}, "mesh.micro_batches"),
+        (
+            "mesh",
+            {"schedule": "interleaved", "chunks": 2, "micro_batches": 3},
+            "mesh.micro_batches",
+        ),
         ("mesh", {"weights": "1 s"}, "mesh.weights"),
         ("mesh", {"schedule": "zero-bubble", "weights": "2 s"}, "mesh.weights"),
         ("mesh", {"collective": "halving-doubling", "data": 3, "pipeline": 1}, "mesh"),
@@ -256,7 +334,11 @@ GOOD: dict[str, Any] = {
         ("mesh", {"buckets": 2, "pipeline": 1, "tensor": 2}, "mesh.buckets"),
         ("mesh", {"exchange": "experts"}, "mesh.exchange"),
         ("mesh", {"exchanged": "8 B"}, "mesh.exchange"),
-        ("mesh", {"exchange": "experts", "exchanged": "8 B", "sequence_parallel": True}, "mesh.sequence_parallel"),
+        (
+            "mesh",
+            {"exchange": "experts", "exchanged": "8 B", "sequence_parallel": True},
+            "mesh.sequence_parallel",
+        ),
         ("mesh", {"shared_gradient": "8 B"}, "mesh.shared_gradient"),
         ("mesh", {"parameters": "8 B", "collective": "tree"}, "mesh.collective"),
         ("mesh", {"order": ["data"]}, "mesh.pipeline"),

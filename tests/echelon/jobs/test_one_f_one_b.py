@@ -1,4 +1,6 @@
-"""1F1B graphs against independent accounts of the schedule: the rule that makes it, a simulation, closed forms."""
+"""1F1B graphs against independent accounts of the schedule: the rule that makes it, a simulation,
+closed forms.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,16 @@ def hosts(stages: int) -> list[str]:
     return [f"h{s + 1}" for s in range(stages)]
 
 
-def equal(stages: int, micro_batches: int, forward_s: Fraction, backward_s: Fraction, size_bytes: int = 1) -> Job:
+def equal(
+    stages: int, micro_batches: int, forward_s: Fraction, backward_s: Fraction, size_bytes: int = 1
+) -> Job:
     sizes = [size_bytes] * (stages - 1)
-    return Job("p", *one_f_one_b(hosts(stages), micro_batches, [forward_s] * stages, sizes, [backward_s] * stages))
+    return Job(
+        "p",
+        *one_f_one_b(
+            hosts(stages), micro_batches, [forward_s] * stages, sizes, [backward_s] * stages
+        ),
+    )
 
 
 @st.composite
@@ -43,7 +52,9 @@ def pipelines(draw: st.DrawFn) -> tuple[int, int, list[Fraction], list[Fraction]
 
 def unequal(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> Job:
     stages, micro_batches, forward_s, backward_s = drawn
-    return Job("p", *one_f_one_b(hosts(stages), micro_batches, forward_s, [1] * (stages - 1), backward_s))
+    return Job(
+        "p", *one_f_one_b(hosts(stages), micro_batches, forward_s, [1] * (stages - 1), backward_s)
+    )
 
 
 def lane(rank: int, stages: int, batches: int) -> list[tuple[str, int]]:
@@ -61,9 +72,15 @@ Arrival = Callable[[str, int, int, Fraction], Fraction]
 
 
 def run(
-    stages: int, batches: int, forward_s: Sequence[Fraction], backward_s: Sequence[Fraction], arrival: Arrival
+    stages: int,
+    batches: int,
+    forward_s: Sequence[Fraction],
+    backward_s: Sequence[Fraction],
+    arrival: Arrival,
 ) -> dict[tuple[str, int, int], tuple[Fraction, Fraction]]:
-    """Return start and finish of each (direction, rank, micro-batch): each rank starts its next unit once it can."""
+    """Return start and finish of each (direction, rank, micro-batch): each rank starts its next
+    unit once it can.
+    """
     programs = [lane(rank, stages, batches) for rank in range(stages)]
     free = [Fraction(0)] * stages
     times: dict[tuple[str, int, int], tuple[Fraction, Fraction]] = {}
@@ -91,23 +108,31 @@ def at_once(direction: str, rank: int, micro_batch: int, computed_s: Fraction) -
 
 @given(pipelines())
 @settings(max_examples=examples(60), deadline=None)
-def test_units_start_as_in_the_simulation(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> None:
+def test_units_start_as_in_the_simulation(
+    drawn: tuple[int, int, list[Fraction], list[Fraction]],
+) -> None:
     start_s = earliest_start_s(unequal(drawn), lambda _: Fraction(0))
     times = run(*drawn, arrival=at_once)
-    assert {name: at for name, at in start_s.items() if name.startswith(("forward", "backward"))} == {
+    assert {
+        name: at for name, at in start_s.items() if name.startswith(("forward", "backward"))
+    } == {
         f"{direction}-s{rank + 1}-m{m}": start for (direction, rank, m), (start, _) in times.items()
     }
 
 
 @given(st.integers(2, 6), st.integers(1, 12), TIMES, TIMES)
 @settings(max_examples=examples(60), deadline=None)
-def test_bubbles_and_what_is_kept(stages: int, batches: int, forward_s: Fraction, backward_s: Fraction) -> None:
+def test_bubbles_and_what_is_kept(
+    stages: int, batches: int, forward_s: Fraction, backward_s: Fraction
+) -> None:
     job = equal(stages, batches, forward_s, backward_s)
     start_s = earliest_start_s(job, lambda _: Fraction(0))
     iteration_s = max(start_s[c.name] + c.duration_s for c in job.computes)
     work_s = batches * (forward_s + backward_s)
     assert iteration_s == (batches + stages - 1) * (forward_s + backward_s)
-    assert (iteration_s - work_s) * (batches + stages - 1) == iteration_s * (stages - 1)  # the bubble fraction
+    assert (iteration_s - work_s) * (batches + stages - 1) == iteration_s * (
+        stages - 1
+    )  # the bubble fraction
     for stage in range(1, stages + 1):
         kept, most = 0, 0
         for each in one_f_one_b_passes(stage, stages, batches):
@@ -124,7 +149,9 @@ def received(graph: IterationGraph) -> dict[str, set[str]]:
 
 @given(pipelines())
 @settings(max_examples=examples(40), deadline=None)
-def test_the_work_is_that_of_gpipe_in_another_order(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> None:
+def test_the_work_is_that_of_gpipe_in_another_order(
+    drawn: tuple[int, int, list[Fraction], list[Fraction]],
+) -> None:
     stages, batches, forward_s, backward_s = drawn
     sizes, back = list(range(5, 4 + stages)), list(range(50, 49 + stages))
     ours = one_f_one_b(hosts(stages), batches, forward_s, sizes, backward_s, back)
@@ -133,18 +160,24 @@ def test_the_work_is_that_of_gpipe_in_another_order(drawn: tuple[int, int, list[
         (c.name, c.worker, c.duration_s) for c in theirs.computes
     }
     assert set(ours.flows) == set(theirs.flows)
-    assert {h.name: set(h.flows) for h in ours.echelonflows} == {h.name: set(h.flows) for h in theirs.echelonflows}
+    assert {h.name: set(h.flows) for h in ours.echelonflows} == {
+        h.name: set(h.flows) for h in theirs.echelonflows
+    }
     assert received(ours) == received(theirs)
 
 
 @given(pipelines())
 @settings(max_examples=examples(60), deadline=None)
-def test_arrangement_is_when_consumers_need_the_flows(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> None:
+def test_arrangement_is_when_consumers_need_the_flows(
+    drawn: tuple[int, int, list[Fraction], list[Fraction]],
+) -> None:
     job = unequal(drawn)
     times = run(*drawn, arrival=at_once)
     for h in job.echelonflows:
         kind, stage = h.name.split("-s")
-        direction, towards = ("forward", int(stage)) if kind == "activation" else ("backward", int(stage) - 2)
+        direction, towards = (
+            ("forward", int(stage)) if kind == "activation" else ("backward", int(stage) - 2)
+        )
         needed = [times[direction, towards, m][0] for m in range(1, drawn[1] + 1)]
         assert h.flows == tuple(f"{h.name}-m{m}" for m in range(1, drawn[1] + 1))
         assert list(h.offsets_s) == [at - needed[0] for at in needed]
@@ -159,7 +192,9 @@ def test_an_iteration_is_late_by_no_more_than_its_latest_flow(
     sending_s = {f.name: Fraction(random.randint(0, 3000), 1000) for f in job.flows}
     ideal_s = earliest_start_s(job, lambda _: Fraction(0))
     real_s = earliest_start_s(job, lambda flow: sending_s[flow.name])
-    needed_s = {need: ideal_s[c.name] for c in job.computes for need in c.after if need in sending_s}
+    needed_s = {
+        need: ideal_s[c.name] for c in job.computes for need in c.after if need in sending_s
+    }
     latest_s = max(real_s[name] + sending_s[name] - needed_s[name] for name in sending_s)
     late_s = max(real_s[c.name] - ideal_s[c.name] for c in job.computes)
     assert late_s <= max(latest_s, Fraction(0))
@@ -174,14 +209,23 @@ def test_an_iteration_is_late_by_no_more_than_its_latest_flow(
 )
 @settings(max_examples=examples(40), deadline=None)
 def test_two_stages_pay_for_every_second_round_trip(
-    batches: int, forward_s: Fraction, backward_s: Fraction, share: tuple[Fraction, Fraction], policy: str
+    batches: int,
+    forward_s: Fraction,
+    backward_s: Fraction,
+    share: tuple[Fraction, Fraction],
+    policy: str,
 ) -> None:
-    """Two micro-batches are under way. Where flows take less time than what computes meanwhile, each waits for a round
-    trip of the network once, and half of them wait at the same time as the others."""
+    """Two micro-batches are under way. Where flows take less time than what computes meanwhile,
+    each waits for a round trip of the network once, and half of them wait at the same time as the
+    others."""
     activation = max(1, int(share[0] * forward_s * RATE))
     gradient = max(1, int(share[1] * backward_s * RATE))
-    graph = one_f_one_b(hosts(2), batches, [forward_s] * 2, [activation], [backward_s] * 2, [gradient])
-    result = simulate([Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly", ideal=True)
+    graph = one_f_one_b(
+        hosts(2), batches, [forward_s] * 2, [activation], [backward_s] * 2, [gradient]
+    )
+    result = simulate(
+        [Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly", ideal=True
+    )
     computing_s = (batches + 1) * (forward_s + backward_s)
     trips = -(-batches // 2)
     assert result.iteration_times_s("p") == pytest.approx(
@@ -210,5 +254,7 @@ def test_two_stages_with_a_link_that_sends_one_flow_after_the_other(
 
     expected = max(finish for _, finish in run(2, batches, forward_s, backward_s, sent).values())
     graph = one_f_one_b(hosts(2), batches, forward_s, [sizes[0]], backward_s, [sizes[1]])
-    result = simulate([Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly", ideal=True)
+    result = simulate(
+        [Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly", ideal=True
+    )
     assert result.iteration_times_s("p") == pytest.approx([expected], rel=1e-9)

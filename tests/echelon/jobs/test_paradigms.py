@@ -1,4 +1,6 @@
-"""Every registered paradigm keeps what a paradigm promises; foreign ones are found, and broken ones named."""
+"""Every registered paradigm keeps what a paradigm promises; foreign ones are found, and broken ones
+named.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from echelon.model.jobs.spec import UNBUILT, JobSpec
 from tests.soak.work import SECTIONS, job_file
 
 EXAMPLES = {
-    title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
+    title: example
+    for paradigm in registered().sections.values()
+    for title, example in paradigm.examples.items()
 }
 
 
@@ -118,7 +122,9 @@ shuffle: {think: 1 s, exchanged: 9 B}
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """Return a folder with two foreign distributions: a paradigm, and one that cannot be imported."""
+    """Return a folder with two foreign distributions: a paradigm, and one that cannot be
+    imported.
+    """
     (tmp_path / "shuffling.py").write_text(FOREIGN)
     (tmp_path / "s.yaml").write_text(JOB)
     for name, target in (("shuffle", "shuffling:Shuffle"), ("missing", "nowhere:Nothing")):
@@ -130,7 +136,9 @@ def installed(tmp_path: Path) -> Path:
 
 
 def check(folder: Path, job: str) -> tuple[int, str]:
-    """Return the exit status and output of `echelon check` where these distributions are installed."""
+    """Return the exit status and output of `echelon check` where these distributions are
+    installed.
+    """
     (folder / "s.yaml").write_text(job)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     done = subprocess.run(
@@ -151,11 +159,16 @@ def test_a_foreign_paradigm_is_used_as_ours_are(installed: Path) -> None:
         "s.yaml: shuffle.thnk: unknown key (did you mean 'think'?)\n",
     )
     status, said = check(installed, JOB.replace("parallelism: shuffle", "parallelism: data"))
-    assert (status, said.split(" (")[0]) == (2, "s.yaml: shuffle: does not go with 'parallelism: data'")
+    assert (status, said.split(" (")[0]) == (
+        2,
+        "s.yaml: shuffle: does not go with 'parallelism: data'",
+    )
 
 
 def test_a_broken_paradigm_is_named_by_its_jobs_only(installed: Path) -> None:
     status, said = check(installed, JOB.replace("shuffle", "missing"))
     assert status == 2
-    assert said.startswith("s.yaml: parallelism: 'missing' of missing (nowhere:Nothing) cannot be used: ")
+    assert said.startswith(
+        "s.yaml: parallelism: 'missing' of missing (nowhere:Nothing) cannot be used: "
+    )
     assert said.endswith("(repair or remove it)\n")

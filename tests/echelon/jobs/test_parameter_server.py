@@ -24,7 +24,10 @@ def star(rates_Bps: Sequence[int]) -> Fabric:  # noqa: N803
     """Host h0 at the first rate, h1 at the second, ..., around one switch."""
     return Fabric(
         name="star",
-        hosts={f"h{i}": Host(f"h{i}", f"10.0.1.{i}", f"02:00:00:00:01:{i:02x}") for i in range(len(rates_Bps))},
+        hosts={
+            f"h{i}": Host(f"h{i}", f"10.0.1.{i}", f"02:00:00:00:01:{i:02x}")
+            for i in range(len(rates_Bps))
+        },
         switches={"s1": Switch("s1", 1)},
         cables=tuple(
             CableLink(LinkEnd(f"h{i}", 0), LinkEnd("s1", i + 1), 8 * rate, Fraction(0))
@@ -55,11 +58,18 @@ def test_an_iteration_carries_everything_twice_over_the_server_or_over_each_work
     rates: tuple[int, int],
     policy: str,
 ) -> None:
-    """The narrower link decides where flows share evenly. Where they go one after the other, a server's link that is
-    wider than a worker's is not always full."""
+    """The narrower link decides where flows share evenly. Where they go one after the other, a
+    server's link that is wider than a worker's is not always full."""
     server, worker = rates
     job = job_of(workers, compute_s, gradient_bytes, aggregate_s)
-    result = simulate([job], star([server] + [worker] * workers), make_policy(policy), 1, until="exactly", ideal=True)
+    result = simulate(
+        [job],
+        star([server] + [worker] * workers),
+        make_policy(policy),
+        1,
+        until="exactly",
+        ideal=True,
+    )
     (took,) = result.iteration_times_s("ps")
     one_way = max(Fraction(workers * gradient_bytes, server), Fraction(gradient_bytes, worker))
     ideal = compute_s + one_way + aggregate_s + one_way
@@ -73,7 +83,9 @@ def test_the_server_and_everybody_waits_for_the_last(
     workers: int, compute_s: Fraction, aggregate_s: Fraction, late_s: Fraction
 ) -> None:
     job = job_of(workers, compute_s, 1, aggregate_s)
-    start_s = earliest_start_s(job, lambda flow: late_s if flow.name == f"push-w{workers}" else Fraction(0))
+    start_s = earliest_start_s(
+        job, lambda flow: late_s if flow.name == f"push-w{workers}" else Fraction(0)
+    )
     assert start_s["aggregate"] == compute_s + late_s
     pulls = [start_s[f"pull-w{i}"] for i in range(1, workers + 1)]
     assert pulls == [compute_s + late_s + aggregate_s] * workers
@@ -86,7 +98,10 @@ def test_two_coflows_of_one_flow_a_worker(workers: int) -> None:
         ("push", True, workers),
         ("pull", True, workers),
     ]
-    carried = {ends: [(flow.name, flow.size_bytes) for flow in flows] for ends, flows in connections(job).items()}
+    carried = {
+        ends: [(flow.name, flow.size_bytes) for flow in flows]
+        for ends, flows in connections(job).items()
+    }
     expected = {}
     for i in range(1, workers + 1):
         expected[f"h{i}", "h0"] = [(f"push-w{i}", 7)]

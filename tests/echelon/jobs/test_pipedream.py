@@ -1,4 +1,6 @@
-"""PipeDream's pipeline against an account step by step, closed forms, 1F1B and the bound of its weight versions."""
+"""PipeDream's pipeline against an account step by step, closed forms, 1F1B and the bound of its
+weight versions.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,17 @@ from tests.echelon.fluid.conftest import build_star
 RATE = 1_000_000
 """Bytes a second of every link of the star."""
 MS = st.integers(1, 500)
-STAGES = st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda stages: 2 <= sum(stages) <= 6)
+STAGES = st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(
+    lambda stages: 2 <= sum(stages) <= 6
+)
 
 
 def job_of(
-    stages: Sequence[int], mini_batches: int, forward_ms: Sequence[int], backward_ms: Sequence[int], **keys: object
+    stages: Sequence[int],
+    mini_batches: int,
+    forward_ms: Sequence[int],
+    backward_ms: Sequence[int],
+    **keys: object,
 ) -> Job:
     workers = [f"h{i + 1}" for i in range(sum(stages))]
     section = {
@@ -37,7 +45,9 @@ def job_of(
         "parameters": "1 B",
         **keys,
     }
-    return build_job(make_job_spec(job="d", parallelism="pipedream", workers=workers, pipedream=section))
+    return build_job(
+        make_job_spec(job="d", parallelism="pipedream", workers=workers, pipedream=section)
+    )
 
 
 def accounted_s(
@@ -48,10 +58,12 @@ def accounted_s(
     sent_s: Fraction,
     sum_s: Fraction,
 ) -> Fraction:
-    """Return when the last worker is idle. Transfers take `sent_s` and do not meet; an all-reduce takes `sum_s`.
+    """Return when the last worker is idle. Transfers take `sent_s` and do not meet; an all-reduce
+    takes `sum_s`.
 
-    Each worker does, whenever it is idle, what the paper says: a forward pass while it has fewer mini-batches in flight
-    than weights to keep, or none is left to begin, and else the backward pass of its oldest.
+    Each worker does, whenever it is idle, what the paper says: a forward pass while it has fewer
+    mini-batches in flight than weights to keep, or none is left to begin, and else the backward
+    pass of its oldest.
     """
     last = len(stages) - 1
     done: dict[tuple[str, int, int], Fraction] = {}
@@ -68,7 +80,9 @@ def accounted_s(
                 most = -(-sum(stages[s:]) // many)
                 at = ended[s][w]
                 if at == len(own) or (
-                    many > 1 and at and len(waiting[s, at - 1]) < min(many, mini_batches - (at - 1) * many)
+                    many > 1
+                    and at
+                    and len(waiting[s, at - 1]) < min(many, mini_batches - (at - 1) * many)
                 ):
                     continue
                 forward = begun[s][w] < len(own) and begun[s][w] - at < most
@@ -91,7 +105,11 @@ def accounted_s(
                     if len(in_round) == min(many, mini_batches - at * many):
                         for each in range(many):
                             idle_s[s][each] = max(idle_s[s][each], max(in_round) + sum_s)
-    assert all(ended[s][w] == len(range(w, mini_batches, many)) for s, many in enumerate(stages) for w in range(many))
+    assert all(
+        ended[s][w] == len(range(w, mini_batches, many))
+        for s, many in enumerate(stages)
+        for w in range(many)
+    )
     return max(each for of in idle_s for each in of)
 
 
@@ -101,8 +119,12 @@ def test_computing_takes_what_an_account_of_idle_workers_says(
     stages: list[int], mini_batches: int, data: st.DataObject
 ) -> None:
     """Transfers take no time that counts: the links are very fast."""
-    forward_ms, backward_ms = (data.draw(st.lists(MS, min_size=len(stages), max_size=len(stages))) for _ in range(2))
-    forward_s, backward_s = ([Fraction(ms, 1000) for ms in each] for each in (forward_ms, backward_ms))
+    forward_ms, backward_ms = (
+        data.draw(st.lists(MS, min_size=len(stages), max_size=len(stages))) for _ in range(2)
+    )
+    forward_s, backward_s = (
+        [Fraction(ms, 1000) for ms in each] for each in (forward_ms, backward_ms)
+    )
     job = job_of(stages, mini_batches, forward_ms, backward_ms)
     took_s = alone_iteration_s(job, build_star(sum(stages), 10**15))
     expected_s = accounted_s(stages, mini_batches, forward_s, backward_s, Fraction(0), Fraction(0))
@@ -114,13 +136,17 @@ def test_computing_takes_what_an_account_of_idle_workers_says(
 def test_on_one_link_a_chain_of_two_takes_what_an_account_says(
     mini_batches: int, forward_ms: int, backward_ms: int, second_ms: list[int], sent_bytes: int
 ) -> None:
-    """Nothing meets on the link: a stage sends the next only when it has done another pass of at least that time."""
+    """Nothing meets on the link: a stage sends the next only when it has done another pass of at
+    least that time.
+    """
     least_ms = sent_bytes * 1000 // RATE + 1
     forward, backward = [forward_ms, second_ms[0]], [backward_ms, second_ms[1]]
     forward, backward = ([least_ms + ms for ms in each] for each in (forward, backward))
     job = job_of([1, 1], mini_batches, forward, backward, activation=f"{sent_bytes} B")
     forward_s, backward_s = ([Fraction(ms, 1000) for ms in each] for each in (forward, backward))
-    expected_s = accounted_s([1, 1], mini_batches, forward_s, backward_s, Fraction(sent_bytes, RATE), Fraction(0))
+    expected_s = accounted_s(
+        [1, 1], mini_batches, forward_s, backward_s, Fraction(sent_bytes, RATE), Fraction(0)
+    )
     assert alone_iteration_s(job, build_star(2)) == expected_s
 
 
@@ -129,7 +155,9 @@ def test_on_one_link_a_chain_of_two_takes_what_an_account_says(
 def test_one_replicated_stage_sums_after_each_round(
     n: int, rounds: int, forward_ms: int, backward_ms: int, chunk_bytes: int
 ) -> None:
-    """It is data parallelism: in each round a forward, a backward and 2(n - 1)/n of the parameters."""
+    """It is data parallelism: in each round a forward, a backward and 2(n - 1)/n of the
+    parameters.
+    """
     job = job_of([n], n * rounds, [forward_ms], [backward_ms], parameters=f"{n * chunk_bytes} B")
     round_s = Fraction(forward_ms + backward_ms, 1000) + 2 * (n - 1) * Fraction(chunk_bytes, RATE)
     assert alone_iteration_s(job, build_star(n)) == rounds * round_s
@@ -153,11 +181,17 @@ def test_without_replicas_the_order_is_that_of_1f1b(
 
 @given(STAGES, st.integers(1, 20))
 @settings(max_examples=examples(60), deadline=None)
-def test_no_worker_has_more_mini_batches_in_flight_than_versions(stages: list[int], mini_batches: int) -> None:
+def test_no_worker_has_more_mini_batches_in_flight_than_versions(
+    stages: list[int], mini_batches: int
+) -> None:
     job = job_of(stages, mini_batches, [1] * len(stages), [1] * len(stages))
     flying: dict[str, int] = {}
     first = [sum(stages[:at]) for at in range(len(stages))]
-    most = {f"h{first[at] + w + 1}": versions(stages, at + 1) for at, many in enumerate(stages) for w in range(many)}
+    most = {
+        f"h{first[at] + w + 1}": versions(stages, at + 1)
+        for at, many in enumerate(stages)
+        for w in range(many)
+    }
     seen = dict.fromkeys(most, 0)
     for unit in job.computes:
         flying[unit.worker] = flying.get(unit.worker, 0) + (1 if unit.kind == "forward" else -1)
@@ -174,10 +208,19 @@ PIPE = {"mini_batches": 4, "forward": "1 s", "backward": "1 s", "activation": "1
 @pytest.mark.parametrize(
     ("section", "error"),
     [
-        ({"replicas": [2, 2]}, "replicas: add up to 4, but there are 3 ranks (change replicas, workers or "),
+        (
+            {"replicas": [2, 2]},
+            "replicas: add up to 4, but there are 3 ranks (change replicas, workers or ",
+        ),
         ({"replicas": [2, 1]}, "parameters: is missing (replicas all-reduce them)"),
-        ({"forward": ["1 s"] * 2}, "forward: has 2 values but there are 3 stages (give one value or 3)"),
-        ({"gradient": ["1 B"] * 3}, "gradient: has 3 values but there are 2 stage boundaries (give one value or 2)"),
+        (
+            {"forward": ["1 s"] * 2},
+            "forward: has 2 values but there are 3 stages (give one value or 3)",
+        ),
+        (
+            {"gradient": ["1 B"] * 3},
+            "gradient: has 3 values but there are 2 stage boundaries (give one value or 2)",
+        ),
         ({"mini_batches": 0}, "mini_batches: 0 is too small (give 1 or more)"),
         (
             {"replicas": [3], "parameters": "1 MB", "collective": "halving-doubling"},
@@ -187,5 +230,10 @@ PIPE = {"mini_batches": 4, "forward": "1 s", "backward": "1 s", "activation": "1
 )
 def test_what_does_not_fit_is_refused(section: dict[str, object], error: str) -> None:
     with pytest.raises(DocumentError) as refused:
-        make_job_spec(job="d", parallelism="pipedream", workers=["h1", "h2", "h3"], pipedream={**PIPE, **section})
+        make_job_spec(
+            job="d",
+            parallelism="pipedream",
+            workers=["h1", "h2", "h3"],
+            pipedream={**PIPE, **section},
+        )
     assert str(refused.value).startswith(f"job d: pipedream.{error}")

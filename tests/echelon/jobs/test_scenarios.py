@@ -1,4 +1,6 @@
-"""The scenarios of these paradigms: the job alone, in closed form, in the fluid model and from packets."""
+"""The scenarios of these paradigms: the job alone, in closed form, in the fluid model and from
+packets.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ ALONE_S = {
     "overlap": Fraction(300 + 800 + 200, 1000),
     # all-reduces are hidden: 800 ms of them, which begin with that of the last iteration
     "staleness": Fraction(300 + 800, 1000),
-    # Followed by hand: stage 1 begins its last forward when the first gradient has come back to it, so the longest path
-    # goes down the pipeline and back twice, each time over three stages and twice two boundaries of 80 ms.
+    # Followed by hand: stage 1 begins its last forward when the first gradient has come back to it,
+    # so the longest path goes down the pipeline and back twice, each time over three stages and
+    # twice two boundaries of 80 ms.
     "pipeline_1f1b": Fraction(2 * (3 * (100 + 200) + 4 * 80), 1000),
-    # Followed by hand: the second stage begins mini-batch 2 at 240 ms, and every other one from it on 380 ms after the
-    # one before: a forward and a backward pass on both stages, and 40 ms each way. Behind the last, one more way back.
+    # Followed by hand: the second stage begins mini-batch 2 at 240 ms, and every other one from it
+    # on 380 ms after the one before: a forward and a backward pass on both stages, and 40 ms each
+    # way. Behind the last, one more way back.
     "pipedream": Fraction(240 + 3 * 380 + 50 + 100 + 40 + 100, 1000),
     # compute, 3 MB to the server, aggregate, 3 MB back
     "parameter_server": Fraction(300 + 480 + 20 + 480, 1000),
@@ -49,7 +53,9 @@ def first_job_alone(name: str, iterations: int, **recognition: object) -> Scenar
 
 
 def run(scenario: Scenario) -> PolicyRun:
-    return virtual_run.run(scenario, "echelon", lambda: make_policy("echelon"), lambda _job, _iteration: None)
+    return virtual_run.run(
+        scenario, "echelon", lambda: make_policy("echelon"), lambda _job, _iteration: None
+    )
 
 
 @pytest.mark.parametrize("name", ALONE_S)
@@ -60,7 +66,9 @@ def test_alone_in_closed_form_and_from_packets(name: str) -> None:
     done = run(scenario)
     (iteration,) = done.records[job.name].finished
     assert iteration.finish is not None
-    assert float(iteration.finish - iteration.start) == pytest.approx(float(ALONE_S[name]), rel=0.02)
+    assert float(iteration.finish - iteration.start) == pytest.approx(
+        float(ALONE_S[name]), rel=0.02
+    )
     assert done.reordered == {job.name: 0}
 
 
@@ -68,7 +76,10 @@ def test_1f1b_by_bytes_is_told_apart_as_by_shim() -> None:
     """Switches report every beginning of an iteration and every end of a flow."""
     by_bytes = {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "350 ms"}
     digests = [
-        {switch: stats.digests for switch, stats in run(first_job_alone("pipeline_1f1b", 2, **how)).switches.items()}
+        {
+            switch: stats.digests
+            for switch, stats in run(first_job_alone("pipeline_1f1b", 2, **how)).switches.items()
+        }
         for how in ({}, by_bytes)
     ]
     assert digests[0] == digests[1]

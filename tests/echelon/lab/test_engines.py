@@ -23,13 +23,25 @@ pytestmark = pytest.mark.io
 
 FABRIC = Path(__file__).parents[3] / "topologies" / "dumbbell_4.yaml"
 BY_BYTES = {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "100 ms"}
-TRAFFIC = {"name": "web", "model": "consistent", "src": ["a3", "a4"], "dst": ["b3", "b4"], "load": "2 Mbit/s"}
+TRAFFIC = {
+    "name": "web",
+    "model": "consistent",
+    "src": ["a3", "a4"],
+    "dst": ["b3", "b4"],
+    "load": "2 Mbit/s",
+}
 
 
 def scenario(**settings: Any) -> Scenario:
-    """Return two jobs of three iterations that share a link of 10 Mbit/s, with these settings of the scenario."""
+    """Return two jobs of three iterations that share a link of 10 Mbit/s, with these settings of
+    the scenario.
+    """
     recognition = {"recognition": BY_BYTES} if settings.pop("tcp", False) else {}
-    data = {"parallelism": "data", "data": {"compute": "50 ms", "gradient": "100 kB"}, **recognition}
+    data = {
+        "parallelism": "data",
+        "data": {"compute": "50 ms", "gradient": "100 kB"},
+        **recognition,
+    }
     pipeline = {"micro_batches": 4, "forward": "20 ms", "activation": "40 kB"}
     second = {"parallelism": "pipeline", "pipeline": pipeline} if not recognition else data
     document = {
@@ -76,7 +88,11 @@ SHORT_QUEUES = {
         ("fair", {}, DEFAULT_TARGET),
         ("echelon", LOSSY, DEFAULT_TARGET),
         ("aalo", LOSSY, DEFAULT_TARGET),
-        ("mltcp", {"tcp": True, **SHORT_QUEUES, "transport": {"congestion": "mltcp"}}, DEFAULT_TARGET),
+        (
+            "mltcp",
+            {"tcp": True, **SHORT_QUEUES, "transport": {"congestion": "mltcp"}},
+            DEFAULT_TARGET,
+        ),
         *(
             pytest.param(*case, marks=pytest.mark.wide)
             for case in (
@@ -88,7 +104,11 @@ SHORT_QUEUES = {
                 ("sincronia", LOSSY, DEFAULT_TARGET),
                 ("crux", LOSSY, DEFAULT_TARGET),
                 ("fair", {"transport": {"host_rate": "8 Mbit/s"}}, DEFAULT_TARGET),
-                ("echelon", {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}}, DEFAULT_TARGET),
+                (
+                    "echelon",
+                    {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}},
+                    DEFAULT_TARGET,
+                ),
                 ("unfair", {"tcp": True, **SHORT_QUEUES}, DEFAULT_TARGET),
                 ("echelon", SHORT_QUEUES, DEFAULT_TARGET),
             )

@@ -34,10 +34,14 @@ FABRICS = [
 
 def jobs_on(fabric: Fabric) -> list[Job]:
     hosts = list(fabric.hosts)
-    return [Job(f"job{n}", *all_reduce([hosts[n], hosts[-1]], Fraction(1, 10), 100_000)) for n in (0, 1)]
+    return [
+        Job(f"job{n}", *all_reduce([hosts[n], hosts[-1]], Fraction(1, 10), 100_000)) for n in (0, 1)
+    ]
 
 
-def lowered(plan: Plan, fabric: Fabric, jobs: list[Job], able: Any = DSCP) -> tuple[Lowering, dict[str, Any]]:
+def lowered(
+    plan: Plan, fabric: Fabric, jobs: list[Job], able: Any = DSCP
+) -> tuple[Lowering, dict[str, Any]]:
     by_job: dict[str, dict[str, Any]] = {}
     for (job, flow), shim in number_shims(jobs).items():
         by_job.setdefault(job, {})[flow] = shim
@@ -45,7 +49,9 @@ def lowered(plan: Plan, fabric: Fabric, jobs: list[Job], able: Any = DSCP) -> tu
     return made, made.lower(plan, by_job)
 
 
-def planned(fabric: Fabric = RACK, policy: str = "echelon", **parameters: str) -> tuple[Plan, list[Job]]:
+def planned(
+    fabric: Fabric = RACK, policy: str = "echelon", **parameters: str
+) -> tuple[Plan, list[Job]]:
     jobs = jobs_on(fabric)
     return make_policy(policy, **parameters).plan(jobs, fabric), jobs
 
@@ -57,14 +63,18 @@ def test_switches_get_routes_and_hosts_the_rest(fabric: Fabric) -> None:
     for intent in intents.values():
         assert {entry.table for entry in intent.entries} == {"ipv4_lpm", "station", "ecn_threshold"}
         assert not intent.digests
-        assert {(queue.level, queue.min_rate_bps) for queue in intent.queues} == {(level, 0) for level in range(8)}
+        assert {(queue.level, queue.min_rate_bps) for queue in intent.queues} == {
+            (level, 0) for level in range(8)
+        }
     rules = {(rule.job, rule.flow): rule for of in made.at_hosts.values() for rule in of}
     assert rules.keys() == {(flow.job, flow.flow) for flow in plan.flows}
     assert all(rules[flow.job, flow.flow].src == flow.path[0] for flow in plan.flows)
 
 
 def test_packets_go_the_way_of_the_plan() -> None:
-    """Routes are followed from switch to switch, from the source of each flow to its destination."""
+    """Routes are followed from switch to switch, from the source of each flow to its
+    destination.
+    """
     for fabric in FABRICS:
         plan, jobs = planned(fabric, order="left")
         _, intents = lowered(plan, fabric, jobs)
@@ -75,7 +85,9 @@ def test_packets_go_the_way_of_the_plan() -> None:
             if entry.table == "ipv4_lpm"
         }
         for flow in plan.flows:
-            address = int.from_bytes(bytes(map(int, fabric.hosts[flow.path[-1]].ipv4.split("."))), "big")
+            address = int.from_bytes(
+                bytes(map(int, fabric.hosts[flow.path[-1]].ipv4.split("."))), "big"
+            )
             walked = list(flow.path[:2])
             while walked[-1] != flow.path[-1]:
                 walked.append(fabric.neighbour[walked[-1], ports[walked[-1], address]])
@@ -84,7 +96,9 @@ def test_packets_go_the_way_of_the_plan() -> None:
 
 @pytest.mark.parametrize("order", ["left", "normalised"])
 def test_hosts_have_what_switches_that_rank_would_have(order: str) -> None:
-    """All but the steps of a relative rank, which hosts do not compare with others, and how far copies are apart."""
+    """All but the steps of a relative rank, which hosts do not compare with others, and how far
+    copies are apart.
+    """
     plan, jobs = planned(order=order)
     made, _ = lowered(plan, RACK, jobs)
     _, intents = lowered(plan, RACK, jobs, SOFTSWITCH)
@@ -108,7 +122,8 @@ def test_hosts_have_what_switches_that_rank_would_have(order: str) -> None:
             assert (rule.factor, rule.factor_shift, rule.alone_us) == tuple(
                 period[name] for name in ("factor", "factor_shift", "alone_tardiness_us")
             )
-            # The second of two copies is 2/1000 of the unit behind in a switch, and 50/1000 at hosts.
+            # The second of two copies is 2/1000 of the unit behind in a switch, and 50/1000 at
+            # hosts.
             further = Fraction(48, 1000) * 65536 * (rule.job == "job1")
             assert abs(period["rank_at_zero"] - rule.rank_at_zero - further) <= 1
         else:
@@ -148,7 +163,8 @@ def test_other_paths_and_rankings_are_refused() -> None:
     other = {"spine1": "spine2", "spine2": "spine1"}
     moved = replace(flow, path=tuple(other.get(node, node) for node in flow.path))
     with pytest.raises(
-        LoweringError, match=r"forwards by address, to spine\d, and .* give the fabric 'paths: address'"
+        LoweringError,
+        match=r"forwards by address, to spine\d, and .* give the fabric 'paths: address'",
     ):
         lowered(replace(plan, flows=(moved, *others)), fabric, jobs)
     unknown = replace(flow, ranking=Elsewhere())  # type: ignore[arg-type]

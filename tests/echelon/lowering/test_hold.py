@@ -31,7 +31,10 @@ def star() -> Fabric:
         "star",
         {f"h{n}": Host(f"h{n}", f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n in RATES_BPS},
         {"s1": Switch("s1", 1)},
-        tuple(CableLink(LinkEnd(f"h{n}", 0), LinkEnd("s1", n), rate, Fraction(0)) for n, rate in RATES_BPS.items()),
+        tuple(
+            CableLink(LinkEnd(f"h{n}", 0), LinkEnd("s1", n), rate, Fraction(0))
+            for n, rate in RATES_BPS.items()
+        ),
     )
 
 
@@ -55,7 +58,8 @@ def holds(intent: Intent) -> dict[tuple[int, ...], int]:
 def seconds_until_sent(packets: int, leaf_bps: int, frame_bytes: int) -> Fraction:
     """Return the time at which HTB sends the last of so many packets of a class that cannot borrow.
 
-    The bucket owes a frame at the start, the most that it can; a packet is sent when nothing is owed.
+    The bucket owes a frame at the start, the most that it can; a packet is sent when nothing is
+    owed.
     """
     now, owed_bits = Fraction(0), Fraction(8 * frame_bytes)
     for _ in range(packets):
@@ -75,7 +79,8 @@ def test_a_hold_outlasts_a_full_queue_that_gets_its_minimum_rate(
 ) -> None:
     port = Port(rate_bps, mtu, depth)
     settings = [
-        QueueSetting(1, queue, queue, 1, rate_bps * share // 10_000, None) for queue, share in enumerate(shares)
+        QueueSetting(1, queue, queue, 1, rate_bps * share // 10_000, None)
+        for queue, share in enumerate(shares)
     ]
     tree = tree_of(settings, port)
     outer = bmv2(depth, mtu).outer_queues
@@ -88,7 +93,8 @@ def test_a_hold_outlasts_a_full_queue_that_gets_its_minimum_rate(
             continue
         exact_us = seconds_until_sent(leaf.limit_packets, leaf.rate_bps, port.frame_bytes) * 10**6
         assert us == FOREVER or us > exact_us
-        # Not much longer than that of the rate that was asked for: a frame, the allowances, and rounding.
+        # Not much longer than that of the rate that was asked for: a frame, the allowances, and
+        # rounding.
         asked_us = Fraction(10**6 * (depth + 1) * port.frame_bytes * 8, setting.min_rate_bps)
         assert us <= asked_us * 101 / 100 + outer.delay_us + 1
 
@@ -99,7 +105,12 @@ def test_a_hold_that_does_not_fit_is_for_ever() -> None:
 
 
 def test_every_queue_behind_a_port_has_one() -> None:
-    plan = Plan("test", (FLOW,), SHARED, {("s1", "h2"): tuple(replace(q, min_share=Fraction(1, 10)) for q in SHARED)})
+    plan = Plan(
+        "test",
+        (FLOW,),
+        SHARED,
+        {("s1", "h2"): tuple(replace(q, min_share=Fraction(1, 10)) for q in SHARED)},
+    )
     found = holds(lower(plan, star(), {("a", "f"): ShimIdentity(1, 0)}, bmv2())["s1"])
     assert sorted(found) == [(port, queue) for port in (1, 2) for queue in range(LEVELS)]
     # 12 frames of 1514 bytes at 100, 700 and 4000 kbit/s, a hundredth more, and 20 ms.
@@ -128,6 +139,10 @@ def test_holds_change_with_the_queues_alone() -> None:
     delay_us = 20_000
     for key, us in holds(halved).items():
         before = holds(first)[key]
-        assert us == FOREVER if before == FOREVER else us - delay_us == pytest.approx(2 * (before - delay_us), abs=2)
+        assert (
+            us == FOREVER
+            if before == FOREVER
+            else us - delay_us == pytest.approx(2 * (before - delay_us), abs=2)
+        )
     afresh = lower(Plan("test", (), halves), star(), {}, bmv2())["s1"]
     assert holds(afresh) == holds(halved)

@@ -16,7 +16,12 @@ from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Flow, Job
 from echelon.model.jobs.spec import JobSpec
 from echelon.planning.policies import make_policy
-from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity, identities_of, number_shims
+from echelon.switches.lowering.identity import (
+    SegmentIdentity,
+    ShimIdentity,
+    identities_of,
+    number_shims,
+)
 from echelon.switches.lowering.lower import Lowering, LoweringError
 from echelon.switches.targets.softswitch.capabilities import softswitch
 from tests.drawing import examples
@@ -27,7 +32,10 @@ FABRIC = Fabric(
     "star",
     {h: Host(h, f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i, h in enumerate(HOSTS, start=1)},
     {"s1": Switch("s1", 1)},
-    tuple(CableLink(LinkEnd(h, 0), LinkEnd("s1", i), 8_000_000, Fraction(0)) for i, h in enumerate(HOSTS, start=1)),
+    tuple(
+        CableLink(LinkEnd(h, 0), LinkEnd("s1", i), 8_000_000, Fraction(0))
+        for i, h in enumerate(HOSTS, start=1)
+    ),
 )
 BYTES = {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "50 ms"}
 
@@ -37,7 +45,12 @@ def spec_of(**changes: object) -> JobSpec:
         "job": "a",
         "parallelism": "pipeline",
         "workers": HOSTS[:3],
-        "pipeline": {"micro_batches": 3, "forward": "1 s", "backward": "1 s", "activation": ["10 kB", "20 kB"]},
+        "pipeline": {
+            "micro_batches": 3,
+            "forward": "1 s",
+            "backward": "1 s",
+            "activation": ["10 kB", "20 kB"],
+        },
     }
     return parse_document(JobSpec, document | changes, "job")
 
@@ -72,7 +85,9 @@ def test_by_bytes_a_flow_is_a_stretch_of_its_connection() -> None:
 def test_every_byte_of_a_connection_is_of_one_flow(n: int, gradient: int, protocol: str) -> None:
     data = {"compute": "1 s", "gradient": f"{gradient} B"}
     recognition = {**BYTES, "protocol": protocol}
-    spec = spec_of(parallelism="data", pipeline=None, data=data, workers=HOSTS[:n], recognition=recognition)
+    spec = spec_of(
+        parallelism="data", pipeline=None, data=data, workers=HOSTS[:n], recognition=recognition
+    )
     job = build_job(spec)
     identities = identities_of(job, 1, spec, FABRIC)
     assert set(identities) == {flow.name for flow in job.flows}
@@ -100,8 +115,12 @@ def test_the_connection_that_starts_first_may_open_an_iteration() -> None:
     spec = spec_of(recognition=BYTES)
     job = build_job(spec)
     plan = make_policy("echelon").plan([job], FABRIC)
-    intent = Lowering(FABRIC, {"s1": softswitch()}).lower(plan, {"a": identities_of(job, 1, spec, FABRIC)})["s1"]
-    arguments = [dict(e.actions[0].arguments) for e in intent.entries if e.table == "tcp_connection"]
+    intent = Lowering(FABRIC, {"s1": softswitch()}).lower(
+        plan, {"a": identities_of(job, 1, spec, FABRIC)}
+    )["s1"]
+    arguments = [
+        dict(e.actions[0].arguments) for e in intent.entries if e.table == "tcp_connection"
+    ]
     assert [(a["connection"], a["is_head"], a["head_bytes"]) for a in arguments] == [
         (0, 1, 28_500), (1, 0, 57_000), (2, 0, 57_000), (3, 0, 28_500),
     ]  # fmt: skip
@@ -127,9 +146,18 @@ def test_over_roce_a_flow_is_whole_packets_to_a_queue_pair_for_each_host() -> No
 
 
 def test_more_packets_than_positions_count_are_refused() -> None:
-    sizes = {"pipeline": {"micro_batches": 3, "forward": "1 s", "backward": "1 s", "activation": f"{(1 << 32) // 3} B"}}
+    sizes = {
+        "pipeline": {
+            "micro_batches": 3,
+            "forward": "1 s",
+            "backward": "1 s",
+            "activation": f"{(1 << 32) // 3} B",
+        }
+    }
     spec = spec_of(recognition=ROCE, **sizes)
-    with pytest.raises(LoweringError, check=coded("does-not-fit", "from h1 to h2", str(1 << 32), job="a")):
+    with pytest.raises(
+        LoweringError, check=coded("does-not-fit", "from h1 to h2", str(1 << 32), job="a")
+    ):
         identities_of(build_job(spec), 1, spec, FABRIC)
 
 
@@ -137,7 +165,9 @@ def test_queue_pairs_get_entries_of_their_own() -> None:
     spec = spec_of(recognition=ROCE)
     job = build_job(spec)
     plan = make_policy("echelon").plan([job], FABRIC)
-    intent = Lowering(FABRIC, {"s1": softswitch()}).lower(plan, {"a": identities_of(job, 1, spec, FABRIC)})["s1"]
+    intent = Lowering(FABRIC, {"s1": softswitch()}).lower(
+        plan, {"a": identities_of(job, 1, spec, FABRIC)}
+    )["s1"]
     found = [entry for entry in intent.entries if entry.table == "roce_connection"]
     assert [dict(entry.match)["queue_pair"] for entry in found] == [0x100, 0x101, 0x102, 0x101]
     assert {entry.actions[0].name for entry in found} == {"set_queue_pair_4096"}
@@ -152,9 +182,21 @@ def test_another_jobs_queue_pair_is_refused_whoever_sends_to_it() -> None:
     one = spec_of(recognition=ROCE)
     # What h1 gets from h2 goes to queue pair 0x101, and so does what it gets from h4.
     data = {"compute": "1 s", "gradient": "10 kB"}
-    other = spec_of(job="b", workers=["h1", "h4"], recognition=ROCE, parallelism="data", data=data, pipeline=None)
+    other = spec_of(
+        job="b",
+        workers=["h1", "h4"],
+        recognition=ROCE,
+        parallelism="data",
+        data=data,
+        pipeline=None,
+    )
     jobs = [build_job(spec) for spec in (one, other)]
     plan = make_policy("echelon").plan(jobs, FABRIC)
-    identities = {job.name: identities_of(job, 1, spec, FABRIC) for job, spec in zip(jobs, (one, other), strict=True)}
-    with pytest.raises(LoweringError, check=coded("duplicate", "queue pair 257 of 10.0.0.1", "job a", job="b")):
+    identities = {
+        job.name: identities_of(job, 1, spec, FABRIC)
+        for job, spec in zip(jobs, (one, other), strict=True)
+    }
+    with pytest.raises(
+        LoweringError, check=coded("duplicate", "queue pair 257 of 10.0.0.1", "job a", job="b")
+    ):
         Lowering(FABRIC, {"s1": softswitch()}).lower(plan, identities)

@@ -1,4 +1,6 @@
-"""Plan after plan: what switches end up with is read by an evaluation that follows a packet through the entries."""
+"""Plan after plan: what switches end up with is read by an evaluation that follows a packet through
+the entries.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,27 @@ HOSTS = {"h1": "l1", "h2": "l1", "h3": "l2", "h4": "l2"}
 JOBS = {name: number for number, name in enumerate(("a", "b", "c"), start=1)}
 SCHEDULE = tuple(QueuePlan(level) for level in range(LEVELS))
 OTHER_SCHEDULE = tuple(QueuePlan(level, min_share=Fraction(1, 100)) for level in range(LEVELS))
-THRESHOLDS = (tuple(Fraction(k, 10) for k in range(1, 8)), tuple(Fraction(k, 5) for k in range(1, 8)))
+THRESHOLDS = (
+    tuple(Fraction(k, 10) for k in range(1, 8)),
+    tuple(Fraction(k, 5) for k in range(1, 8)),
+)
 ABLE = replace(softswitch(), max_flows=10)
 
 
 def leaf_spine() -> Fabric:
     ends = [(host, 0, leaf, port) for port, (host, leaf) in enumerate(HOSTS.items(), start=1)]
-    ends += [(leaf, 10 + j, spine, i) for i, leaf in enumerate(LEAVES, start=1) for j, spine in enumerate(SPINES)]
+    ends += [
+        (leaf, 10 + j, spine, i)
+        for i, leaf in enumerate(LEAVES, start=1)
+        for j, spine in enumerate(SPINES)
+    ]
     return Fabric(
         "leaf-spine",
         {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in range(1, 5)},
         {name: Switch(name, i) for i, name in enumerate((*LEAVES, *SPINES), start=1)},
-        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends),
+        tuple(
+            CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends
+        ),
     )
 
 
@@ -56,15 +67,17 @@ rankings = st.one_of(
         st.integers(0, 1),
     ),
 )
-routes = st.tuples(st.sampled_from(sorted(HOSTS)), st.sampled_from(sorted(HOSTS)), st.sampled_from(SPINES)).filter(
-    lambda ends: ends[0] != ends[1]
-)
+routes = st.tuples(
+    st.sampled_from(sorted(HOSTS)), st.sampled_from(sorted(HOSTS)), st.sampled_from(SPINES)
+).filter(lambda ends: ends[0] != ends[1])
 specs = st.dictionaries(
     st.sampled_from(["f1", "f2", "f3", "f4", "f5"]),
     st.tuples(rankings, routes, st.booleans()),
     min_size=1,
 )
-"""Flows by name: ranking, (source, destination, spine), and whether the flow is recognised by bytes."""
+"""Flows by name: ranking, (source, destination, spine), and whether the flow is recognised by
+bytes.
+"""
 
 
 def path_of(src: str, dst: str, spine: str) -> tuple[str, ...]:
@@ -78,7 +91,9 @@ def identity_of(job: str, flow: str, route: tuple[str, str, str], by_bytes: bool
         return ShimIdentity(JOBS[job], number)
     src, dst = (FABRIC.hosts[name].ipv4 for name in route[:2])
     port = 1000 * JOBS[job] + number
-    return SegmentIdentity(src, dst, "tcp", port, port, 0, 100 * number, 100 * number, Fraction(1, 100))
+    return SegmentIdentity(
+        src, dst, "tcp", port, port, 0, 100 * number, 100 * number, Fraction(1, 100)
+    )
 
 
 def the_only(entries: list[TableEntry]) -> dict[str, int]:
@@ -97,7 +112,9 @@ class Held:
     def look_up(self, table: str, **key: int) -> list[TableEntry]:
         def fits(entry: TableEntry) -> bool:
             return entry.table == table and all(
-                match.low <= key[name] <= match.high if isinstance(match, Interval) else match == key[name]
+                match.low <= key[name] <= match.high
+                if isinstance(match, Interval)
+                else match == key[name]
                 for name, match in entry.match
             )
 
@@ -118,7 +135,9 @@ class Held:
         arguments = the_only(self.look_up("flow", flow=flow))
         if "queue" in arguments:
             return arguments["queue"]
-        return the_only(self.look_up("level", profile=arguments["profile"], key=(1 << 31) - tardiness_us))["queue"]
+        return the_only(
+            self.look_up("level", profile=arguments["profile"], key=(1 << 31) - tardiness_us)
+        )["queue"]
 
 
 class Plans(RuleBasedStateMachine):
@@ -139,22 +158,37 @@ class Plans(RuleBasedStateMachine):
         self.intents = self.lowering.lower(plan, self.identities, version=self.version)
 
     @rule(job=st.sampled_from(sorted(JOBS)), spec=specs)
-    def submit(self, job: str, spec: Mapping[str, tuple[Ranking, tuple[str, str, str], bool]]) -> None:
+    def submit(
+        self, job: str, spec: Mapping[str, tuple[Ranking, tuple[str, str, str], bool]]
+    ) -> None:
         before, old = self.intents, (self.flows, self.identities)
-        flows = tuple(FlowPlan(job, f, ranking, path_of(*route)) for f, (ranking, route, _) in spec.items())
+        flows = tuple(
+            FlowPlan(job, f, ranking, path_of(*route)) for f, (ranking, route, _) in spec.items()
+        )
         self.flows = {**self.flows, job: flows}
-        self.identities = {**self.identities, job: {f: identity_of(job, f, r, b) for f, (_, r, b) in spec.items()}}
+        self.identities = {
+            **self.identities,
+            job: {f: identity_of(job, f, r, b) for f, (_, r, b) in spec.items()},
+        }
         try:
             self.make()
         except LoweringError as error:
             assert (error.job, "more than 10 flows" in str(error)) == (job, True)  # noqa: PT017
             self.flows, self.identities = old
             self.make()
-            assert all(self.intents[name] is before[name] for name in before), "a refused plan left something behind"
+            assert all(self.intents[name] is before[name] for name in before), (
+                "a refused plan left something behind"
+            )
             return
         for name, intent in self.intents.items():
-            others = [part for part in before[name].parts if part.owner != job and not part.owner.startswith("profile")]
-            assert all(any(part is now for now in intent.parts) for part in others), "another job's part was remade"
+            others = [
+                part
+                for part in before[name].parts
+                if part.owner != job and not part.owner.startswith("profile")
+            ]
+            assert all(any(part is now for now in intent.parts) for part in others), (
+                "another job's part was remade"
+            )
             if job not in {part.owner for part in (*before[name].parts, *intent.parts)}:
                 assert intent is before[name]
 
@@ -167,10 +201,15 @@ class Plans(RuleBasedStateMachine):
     def plan_again(self) -> None:
         """Plan equal flows in new objects."""
         before = self.intents
-        self.make({job: tuple(replace(flow) for flow in flows) for job, flows in self.flows.items()})
+        self.make(
+            {job: tuple(replace(flow) for flow in flows) for job, flows in self.flows.items()}
+        )
         assert all(self.intents[name] is before[name] for name in before)
 
-    @rule(job=st.sampled_from(sorted(JOBS)), queues=st.lists(st.integers(0, 6), min_size=1, max_size=5))
+    @rule(
+        job=st.sampled_from(sorted(JOBS)),
+        queues=st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    )
     def move_to_other_queues(self, job: str, queues: list[int]) -> None:
         """Move flows of one job from one fixed queue to another, as a reactive policy does."""
         before, flows = self.intents, self.flows.get(job, ())
@@ -180,7 +219,12 @@ class Plans(RuleBasedStateMachine):
         )
         self.flows = {**self.flows, job: moved} if flows else self.flows
         self.make()
-        there = {name for was, now in zip(flows, moved, strict=True) if was != now for name in now.path[1:-1]}
+        there = {
+            name
+            for was, now in zip(flows, moved, strict=True)
+            if was != now
+            for name in now.path[1:-1]
+        }
         assert {name for name in before if self.intents[name] is not before[name]} == there
 
     @rule()
@@ -209,12 +253,22 @@ class Plans(RuleBasedStateMachine):
                 port = FABRIC.port_to[name, flow.path[flow.path.index(name) + 1]]
                 assert the_only(held.look_up("flow", flow=number))["port"] == port
                 for tardiness_us in (0, 150_000, 450_000):
-                    assert held.queue(number, tardiness_us) == wanted_queue(flow.ranking, tardiness_us)
+                    assert held.queue(number, tardiness_us) == wanted_queue(
+                        flow.ranking, tardiness_us
+                    )
             # Nothing is left of others, and what belongs together is numbered together.
             tables = [entry.table for entry in intent.entries]
-            segments = {dict(of.actions[0].arguments)["flow"] for of in intent.entries if of.table == "segment"}
+            segments = {
+                dict(of.actions[0].arguments)["flow"]
+                for of in intent.entries
+                if of.table == "segment"
+            }
             assert tables.count("flow") == len(passing) == tables.count("shim_flow") + len(segments)
-            profiles = {(*f.ranking.thresholds_s, f.ranking.lowest) for f in passing if isinstance(f.ranking, Deadline)}
+            profiles = {
+                (*f.ranking.thresholds_s, f.ranking.lowest)
+                for f in passing
+                if isinstance(f.ranking, Deadline)
+            }
             assert sum(part.owner.startswith("profile") for part in intent.parts) == len(profiles)
             self.no_two_echelonflows_share_a_reference(intent)
 
@@ -225,7 +279,10 @@ class Plans(RuleBasedStateMachine):
             ranking = rankings_of[job, flow]
             if isinstance(ranking, Deadline):
                 reference = dict(intent.flow_entry(job, flow).actions[0].arguments)["echelonflow"]
-                assert owner.setdefault(reference, (job, ranking.echelonflow)) == (job, ranking.echelonflow)
+                assert owner.setdefault(reference, (job, ranking.echelonflow)) == (
+                    job,
+                    ranking.echelonflow,
+                )
 
 
 def wanted_queue(ranking: Ranking, tardiness_us: int) -> int:
@@ -258,7 +315,9 @@ def test_a_number_is_not_given_to_another_job_before_the_switch_has_forgotten_th
     second = lowering.lower(plan_of(b=(flow("b"),)), SHIMS, version=2)
     assert second["l1"].flows == {1: ("b", "f1")}
     both = plan_of(b=(flow("b"),), c=(flow("c"),))
-    with pytest.raises(LoweringError, match=r"more than 2 flows \(up to 1 of them are being removed from it"):
+    with pytest.raises(
+        LoweringError, match=r"more than 2 flows \(up to 1 of them are being removed from it"
+    ):
         lowering.lower(both, SHIMS, version=3)
     for switch in ("l1", "p1", "l2"):
         lowering.numbering.settle(switch, 2)
@@ -283,16 +342,24 @@ def test_versions_rise() -> None:
 
 
 def test_each_switch_is_held_to_its_own_abilities() -> None:
-    able = dict.fromkeys(FABRIC.switches, softswitch()) | {"p2": replace(softswitch(), target="small", max_flows=1)}
+    able = dict.fromkeys(FABRIC.switches, softswitch()) | {
+        "p2": replace(softswitch(), target="small", max_flows=1)
+    }
     flows = tuple(flow("a", f"f{k}", "p1") for k in range(5))
     Lowering(FABRIC, able).lower(plan_of(a=flows), SHIMS)
     with pytest.raises(LoweringError, check=coded("numbers-exhausted", "switch p2", job="a")):
-        Lowering(FABRIC, able).lower(plan_of(a=tuple(flow("a", f"f{k}", "p2") for k in range(5))), SHIMS)
-    weak = dict.fromkeys(FABRIC.switches, softswitch()) | {"p2": replace(softswitch(), target="weak", weights=False)}
+        Lowering(FABRIC, able).lower(
+            plan_of(a=tuple(flow("a", f"f{k}", "p2") for k in range(5))), SHIMS
+        )
+    weak = dict.fromkeys(FABRIC.switches, softswitch()) | {
+        "p2": replace(softswitch(), target="weak", weights=False)
+    }
     shared = (QueuePlan(0),) * (LEVELS - 1) + (QueuePlan(1),)
     only_there = Plan("test", (), SCHEDULE, {("p2", "l1"): shared})
     Lowering(FABRIC, weak).lower(replace(only_there, schedules={("p1", "l1"): shared}), {})
-    with pytest.raises(LoweringError, check=coded("does-not-fit", "switch p2", "target weak", "port p2 to l1")):
+    with pytest.raises(
+        LoweringError, check=coded("does-not-fit", "switch p2", "target weak", "port p2 to l1")
+    ):
         Lowering(FABRIC, weak).lower(replace(only_there, flows=(flow("a", spine="p2"),)), SHIMS)
 
 
@@ -301,7 +368,9 @@ def test_a_connection_is_of_one_job() -> None:
     of_a = {"a": {"f1": identity_of("a", "f1", ("h1", "h3", "p1"), True)}}
     first = lowering.lower(plan_of(a=(flow("a"),)), of_a)
     both = {"b": of_a["a"], **of_a}
-    with pytest.raises(LoweringError, check=coded("duplicate", "10.0.0.1:1001", "10.0.0.3:1001", "job a", job="b")):
+    with pytest.raises(
+        LoweringError, check=coded("duplicate", "10.0.0.1:1001", "10.0.0.3:1001", "job a", job="b")
+    ):
         lowering.lower(plan_of(b=(flow("b"),), a=(flow("a"),)), both)
     again = lowering.lower(plan_of(a=(flow("a"),)), of_a)
     assert all(again[name] is first[name] for name in first)
@@ -309,7 +378,9 @@ def test_a_connection_is_of_one_job() -> None:
 
 def test_one_lowering_of_everything_is_the_one_shot_function() -> None:
     plan = plan_of(a=(flow("a"), flow("a", "f2", "p2")), b=(flow("b"),))
-    flat = {(job, name): identity for job, of_job in SHIMS.items() for name, identity in of_job.items()}
+    flat = {
+        (job, name): identity for job, of_job in SHIMS.items() for name, identity in of_job.items()
+    }
     able = dict.fromkeys(FABRIC.switches, ABLE)
     assert Lowering(FABRIC, able).lower(plan, SHIMS) == lower(plan, FABRIC, flat, ABLE)
 
@@ -317,7 +388,9 @@ def test_one_lowering_of_everything_is_the_one_shot_function() -> None:
 def test_parts_are_ordered_so_that_they_can_be_written_one_after_the_other() -> None:
     late = replace(flow("a"), ranking=Deadline("x", Fraction(0), THRESHOLDS[0]))
     (fabric, profile, job) = (
-        Lowering(FABRIC, dict.fromkeys(FABRIC.switches, ABLE)).lower(plan_of(a=(late,)), SHIMS)["l1"].parts
+        Lowering(FABRIC, dict.fromkeys(FABRIC.switches, ABLE))
+        .lower(plan_of(a=(late,)), SHIMS)["l1"]
+        .parts
     )
     assert [part.owner for part in (fabric, profile, job)] == ["fabric", "profile 0", "a"]
     assert [entry.table for entry in job.entries] == ["flow", "shim_flow"]

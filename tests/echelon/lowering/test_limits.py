@@ -27,9 +27,13 @@ def test_of_senders_that_mark_packets_nothing_is_said() -> None:
 @pytest.mark.parametrize("recognition", [PORTS, {"by": "agent"}])
 def test_how_flows_are_told_apart(recognition: dict[str, object]) -> None:
     line, *more = said(DATA, ["a", "b", "c"], **recognition, idle_gap="50 ms")
-    assert ["not on those to stores" in one for one in more] == [True] * (recognition["by"] == "agent")
+    assert ["not on those to stores" in one for one in more] == [True] * (
+        recognition["by"] == "agent"
+    )
     # A ring of three sends from each to the next.
-    assert line.startswith("job 'j': flows are told apart by their order and sizes on 3 connections, and over TCP each")
+    assert line.startswith(
+        "job 'j': flows are told apart by their order and sizes on 3 connections, and over TCP each"
+    )
     assert "after 0.05 s of silence" in line
     line, *_ = said(DATA, ["a", "b", "c"], **recognition, idle_gap="50 ms", iterations="bytes")
     assert "begins behind the bytes of the one before" in line
@@ -45,10 +49,17 @@ def test_how_flows_are_told_apart(recognition: dict[str, object]) -> None:
         (["a", "b"], {**PORTS, "destination_port": 5001}, True),
     ],
 )
-def test_where_a_pause_does_nothing(workers: list[str], recognition: dict[str, object], both_ways: bool) -> None:
+def test_where_a_pause_does_nothing(
+    workers: list[str], recognition: dict[str, object], both_ways: bool
+) -> None:
     _, *lines = said(DATA, workers, **recognition, idle_gap="50 ms", pause=True)
-    assert any("between a and b: one connection carries data both ways" in line for line in lines) == both_ways
-    assert any("with several connections" in line for line in lines) == (recognition["by"] == "agent")
+    assert (
+        any("between a and b: one connection carries data both ways" in line for line in lines)
+        == both_ways
+    )
+    assert any("with several connections" in line for line in lines) == (
+        recognition["by"] == "agent"
+    )
 
 
 def test_of_many_pairs_two_are_named() -> None:

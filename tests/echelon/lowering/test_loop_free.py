@@ -1,7 +1,8 @@
-"""Flows that take other paths: on the way from plan to plan, packets arrive whatever is written when.
+"""Flows that take other paths: on the way from plan to plan, packets arrive whatever is written
+when.
 
-Fabrics and paths are random, and most paths are no shortest ones. A walk through the entries of all switches is what
-packets do.
+Fabrics and paths are random, and most paths are no shortest ones. A walk through the entries of all
+switches is what packets do.
 """
 
 from __future__ import annotations
@@ -51,8 +52,13 @@ def fabric_of(graph: networkx.Graph[str]) -> Fabric:
         ports[node] += 1
         return LinkEnd(node, ports[node])
 
-    to_hosts = [CableLink(LinkEnd(host, 0), end(switch), 10**9, Fraction(0)) for host, switch in HOSTS.items()]
-    between = [CableLink(end(a), end(b), 10**9, Fraction(0)) for a, b in sorted(map(sorted, graph.edges))]
+    to_hosts = [
+        CableLink(LinkEnd(host, 0), end(switch), 10**9, Fraction(0))
+        for host, switch in HOSTS.items()
+    ]
+    between = [
+        CableLink(end(a), end(b), 10**9, Fraction(0)) for a, b in sorted(map(sorted, graph.edges))
+    ]
     return Fabric(
         "random",
         {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in range(1, 4)},
@@ -72,7 +78,9 @@ def random_graph(rng: Random, switches: int) -> networkx.Graph[str]:
 def random_path(rng: Random, graph: networkx.Graph[str], src: str, dst: str) -> tuple[str, ...]:
     """Return any path without a circle."""
     ways = (
-        list(networkx.all_simple_paths(graph, HOSTS[src], HOSTS[dst])) if HOSTS[src] != HOSTS[dst] else [[HOSTS[src]]]
+        list(networkx.all_simple_paths(graph, HOSTS[src], HOSTS[dst]))
+        if HOSTS[src] != HOSTS[dst]
+        else [[HOSTS[src]]]
     )
     return (src, *rng.choice(ways), dst)
 
@@ -105,7 +113,9 @@ def random_change(seed: int, switches: int = 6) -> Change:
     rng = Random(seed)
     graph = random_graph(rng, switches)
     fabric = fabric_of(graph)
-    ends = {(job, f"f{flow}"): rng.sample(sorted(HOSTS), 2) for job in JOBS for flow in range(FLOWS)}
+    ends = {
+        (job, f"f{flow}"): rng.sample(sorted(HOSTS), 2) for job in JOBS for flow in range(FLOWS)
+    }
     lowering = Lowering(fabric, dict.fromkeys(fabric.switches, softswitch()))
     # In the other plan, a link is drained: routes by address are others, too.
     cut = [(a, b) for a, b in sorted(graph.edges) if (a, b) not in set(networkx.bridges(graph))]
@@ -135,7 +145,12 @@ def random_change(seed: int, switches: int = 6) -> Change:
     assert last is not None
     packets = {key: Packet(identities[key[0]][key[1]], path[-1]) for key, path in old.items()}
     return Change(
-        fabric, old, last.intents, list(LoopFreeOrder(moved).between(last.intents, intents)), intents, packets
+        fabric,
+        old,
+        last.intents,
+        list(LoopFreeOrder(moved).between(last.intents, intents)),
+        intents,
+        packets,
     )
 
 
@@ -149,8 +164,12 @@ class Written:
     def __post_init__(self) -> None:
         self.tables = {name: tables_of(intent.entries) for name, intent in self.before.items()}
 
-    def updates(self, switch: str, one: Intent, other: Intent, rng: Random) -> list[Callable[[], None]]:
-        """Return what takes a switch from one intent to another, update by update, in an order that sessions keep."""
+    def updates(
+        self, switch: str, one: Intent, other: Intent, rng: Random
+    ) -> list[Callable[[], None]]:
+        """Return what takes a switch from one intent to another, update by update, in an order that
+        sessions keep.
+        """
         names: dict[bytes, TableEntry] = {}
 
         def encoded(intent: Intent) -> dict[bytes, EncodedEntry]:
@@ -173,12 +192,15 @@ class Written:
         for chunk in difference(encoded(one), encoded(other)).chunks():
             entries = [names[code.value + code.key] for code in chunk.entries]
             out += [
-                lambda kind=chunk.kind, entry=entry: write(kind, entry) for entry in rng.sample(entries, len(entries))
+                lambda kind=chunk.kind, entry=entry: write(kind, entry)
+                for entry in rng.sample(entries, len(entries))
             ]
         return out
 
 
-def interleaved(rng: Random, queues: Sequence[list[Callable[[], None]]]) -> Iterator[Callable[[], None]]:
+def interleaved(
+    rng: Random, queues: Sequence[list[Callable[[], None]]]
+) -> Iterator[Callable[[], None]]:
     """Yield what is in all of these queues, each in its order."""
     turns = list(chain.from_iterable([number] * len(queue) for number, queue in enumerate(queues)))
     rng.shuffle(turns)
@@ -187,7 +209,9 @@ def interleaved(rng: Random, queues: Sequence[list[Callable[[], None]]]) -> Iter
         yield next(iterators[turn])
 
 
-def updates_of(change: Change, written: Written, rng: Random, *, ordered: bool = True) -> Iterator[None]:
+def updates_of(
+    change: Change, written: Written, rng: Random, *, ordered: bool = True
+) -> Iterator[None]:
     """Write one update after the other, of switches at random; step by step if `ordered`."""
     for one, other in change.all_steps if ordered else [(change.before, change.after)]:
         queues = [written.updates(name, one[name], other[name], rng) for name in one]
@@ -201,7 +225,9 @@ seeds = st.integers(0, 2**32)
 
 @given(seeds, seeds)
 @settings(max_examples=examples(300), deadline=None)
-def test_in_no_state_between_two_plans_does_a_packet_circle_or_fall_into_a_hole(seed: int, order: int) -> None:
+def test_in_no_state_between_two_plans_does_a_packet_circle_or_fall_into_a_hole(
+    seed: int, order: int
+) -> None:
     change = random_change(seed)
     written, rng = Written(change.before), Random(order)
     for _ in updates_of(change, written, rng):
@@ -211,9 +237,13 @@ def test_in_no_state_between_two_plans_does_a_packet_circle_or_fall_into_a_hole(
         for tables in written.tables.values():
             levels = {dict(match)["profile"] for match, _ in tables.get("level", {})}
             arguments = [dict(actions[0].arguments) for actions in tables.get("flow", {}).values()]
-            assert levels.issuperset(one["profile"] for one in arguments if "profile" in one), "a rank without levels"
+            assert levels.issuperset(one["profile"] for one in arguments if "profile" in one), (
+                "a rank without levels"
+            )
     for name, intent in change.after.items():
-        assert {table: held for table, held in written.tables[name].items() if held} == tables_of(intent.entries)
+        assert {table: held for table, held in written.tables[name].items() if held} == tables_of(
+            intent.entries
+        )
 
 
 @given(seeds, seeds)

@@ -1,4 +1,6 @@
-"""Plans in P4 terms, checked against the plan by an evaluation of the entries that does not know how they are made."""
+"""Plans in P4 terms, checked against the plan by an evaluation of the entries that does not know
+how they are made.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,21 @@ BIAS = 1 << 31
 
 def diamond() -> Fabric:
     """Return two equal paths: h1 - s1 - (s2 | s3) - s4 - h2."""
-    ends = [("h1", 0, "s1", 1), ("s1", 2, "s2", 1), ("s1", 3, "s3", 1), ("s2", 2, "s4", 1), ("s3", 2, "s4", 2)]
+    ends = [
+        ("h1", 0, "s1", 1),
+        ("s1", 2, "s2", 1),
+        ("s1", 3, "s3", 1),
+        ("s2", 2, "s4", 1),
+        ("s3", 2, "s4", 2),
+    ]
     ends.append(("s4", 3, "h2", 0))
     return Fabric(
         "diamond",
         {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in (1, 2)},
         {f"s{i}": Switch(f"s{i}", i) for i in (1, 2, 3, 4)},
-        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends),
+        tuple(
+            CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends
+        ),
     )
 
 
@@ -61,7 +71,9 @@ def only(intent: Intent, table: str) -> list[TableEntry]:
 
 
 @given(
-    st.lists(st.integers(0, 3 * 10**10).map(lambda n: Fraction(n, 10**7)), min_size=7, max_size=7).map(sorted),
+    st.lists(
+        st.integers(0, 3 * 10**10).map(lambda n: Fraction(n, 10**7)), min_size=7, max_size=7
+    ).map(sorted),
     st.integers(0, 7),
     st.integers(0, 7),
     st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=20),
@@ -77,7 +89,11 @@ def test_slack_intervals_say_what_the_thresholds_say(
     assert keys[-1][1] == (1 << 32) - 1
     assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(keys))
     edges = list(thresholds)
-    for slack_us in [*slacks_us, *(-round(t * 10**6) for t in edges), *(-round(t * 10**6) + 1 for t in edges)]:
+    for slack_us in [
+        *slacks_us,
+        *(-round(t * 10**6) for t in edges),
+        *(-round(t * 10**6) + 1 for t in edges),
+    ]:
         if not -(1 << 31) <= slack_us < 1 << 31:
             continue
         reached = sum(-slack_us >= round(t * 10**6) for t in thresholds)
@@ -88,13 +104,24 @@ def test_slack_intervals_say_what_the_thresholds_say(
 def test_flow_is_known_only_where_it_passes() -> None:
     intents = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())
     assert set(intents) == {"s1", "s2", "s3", "s4"}
-    assert [bool(only(intents[s], "shim_flow")) for s in ("s1", "s2", "s3", "s4")] == [True, False, True, True]
+    assert [bool(only(intents[s], "shim_flow")) for s in ("s1", "s2", "s3", "s4")] == [
+        True,
+        False,
+        True,
+        True,
+    ]
     (known,) = only(intents["s1"], "shim_flow")
     assert dict(known.match) == {"job": 1, "flow": 0}
     assert known.actions == (ActionCall("set_flow", (("flow", 0),)),)
     (rank,) = only(intents["s1"], "flow")
     assert dict(rank.match) == {"flow": 0}
-    arguments = {"port": 3, "dst_mac": 0x020000000002, "echelonflow": 0, "profile": 0, "offset_us": 1_000_000}
+    arguments = {
+        "port": 3,
+        "dst_mac": 0x020000000002,
+        "echelonflow": 0,
+        "profile": 0,
+        "offset_us": 1_000_000,
+    }
     arguments |= {"due_us": 1_000_000, "left_shift": 63}
     assert (rank.actions[0].name, dict(rank.actions[0].arguments)) == ("deadline", arguments)
     assert intents["s1"].flows == {0: ("a", "f")}
@@ -110,7 +137,9 @@ def test_two_equal_paths_make_a_group() -> None:
 
 
 def test_flows_of_one_profile_share_its_entries() -> None:
-    flows = [FlowPlan("a", f"f{i}", Deadline("e", Fraction(i), THRESHOLDS), PATH) for i in range(50)]
+    flows = [
+        FlowPlan("a", f"f{i}", Deadline("e", Fraction(i), THRESHOLDS), PATH) for i in range(50)
+    ]
     identities = {("a", f"f{i}"): ShimIdentity(1, i) for i in range(50)}
     intent = lower(plan_of(*flows), diamond(), identities, softswitch())["s1"]
     assert len(only(intent, "level")) == LEVELS
@@ -119,7 +148,9 @@ def test_flows_of_one_profile_share_its_entries() -> None:
 
 def test_segments_of_one_connection() -> None:
     def segment(start: int, end: int) -> SegmentIdentity:
-        return SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, start, end, 3000, Fraction(1, 100))
+        return SegmentIdentity(
+            "10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, start, end, 3000, Fraction(1, 100)
+        )
 
     flows = [FlowPlan("a", f"f{i}", Fixed(3), PATH) for i in range(2)]
     identities = {("a", "f0"): segment(0, 1000), ("a", "f1"): segment(1000, 3000)}
@@ -133,17 +164,36 @@ def test_segments_of_one_connection() -> None:
     assert dict(first.match) == {"connection": 0, "position": Interval(0, 999)}
     assert dict(second.actions[0].arguments)["end_bytes"] == 3000
     # What the program sends beside is of the last flow.
-    assert dict(unplanned.match) == {"connection": 0, "position": Interval(3000, 3000 + (1 << 13) - 1)}
+    assert dict(unplanned.match) == {
+        "connection": 0,
+        "position": Interval(3000, 3000 + (1 << 13) - 1),
+    }
     assert dict(unplanned.actions[0].arguments)["flow"] == dict(second.actions[0].arguments)["flow"]
 
 
 @pytest.mark.parametrize(
     ("by_bytes", "size_bytes", "past"),
-    [(False, 1 << 20, (1 << 20) // 20), (False, 100, 1 << 13), (False, (1 << 32) - 2, 1), (True, 1 << 20, None)],
+    [
+        (False, 1 << 20, (1 << 20) // 20),
+        (False, 100, 1 << 13),
+        (False, (1 << 32) - 2, 1),
+        (True, 1 << 20, None),
+    ],
 )
-def test_only_a_silence_leaves_bytes_past_the_last_flow(by_bytes: bool, size_bytes: int, past: int | None) -> None:
+def test_only_a_silence_leaves_bytes_past_the_last_flow(
+    by_bytes: bool, size_bytes: int, past: int | None
+) -> None:
     one = SegmentIdentity(
-        "10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, 0, size_bytes, size_bytes, Fraction(1, 100), by_bytes=by_bytes
+        "10.0.0.1",
+        "10.0.0.2",
+        "tcp",
+        4000,
+        5000,
+        0,
+        size_bytes,
+        size_bytes,
+        Fraction(1, 100),
+        by_bytes=by_bytes,
     )
     own = (0, size_bytes)
     assert one.ranges == ((own,) if past is None else (own, (size_bytes, size_bytes + past)))
@@ -154,8 +204,12 @@ def test_only_a_silence_leaves_bytes_past_the_last_flow(by_bytes: bool, size_byt
 def test_a_connection_that_carries_flows_both_ways_is_not_paused(
     ports: tuple[tuple[int, int], ...], paused: bool
 ) -> None:
-    """Refuse to pause such a connection: with windows closed both ways, both ends would wait for ever."""
-    there = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 0, 0, 0, 3000, 3000, Fraction(1, 100), True, ((4000, 5000),))
+    """Refuse to pause such a connection: with windows closed both ways, both ends would wait for
+    ever.
+    """
+    there = SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", "tcp", 0, 0, 0, 3000, 3000, Fraction(1, 100), True, ((4000, 5000),)
+    )
     back = replace(there, src_ipv4="10.0.0.2", dst_ipv4="10.0.0.1", reported=ports)
     # The switch knows of the other direction although none of its flows pass it.
     plan = plan_of(FlowPlan("a", "f0", Fixed(3), PATH))
@@ -174,17 +228,29 @@ def test_a_connection_that_carries_flows_both_ways_is_not_paused(
     ids=["its own", "the only one reported", "one of two", "UDP", "on a Tofino"],
 )  # fmt: skip
 def test_a_connection_goes_by_sequence_numbers_if_it_is_alone_between_its_hosts(
-    ports: tuple[tuple[int, int], ...] | None, protocol: str, capabilities: Capabilities, alone: bool, pause: bool
+    ports: tuple[tuple[int, int], ...] | None,
+    protocol: str,
+    capabilities: Capabilities,
+    alone: bool,
+    pause: bool,
 ) -> None:
     gap_s = Fraction(1, 100)
-    one = SegmentIdentity("10.0.0.1", "10.0.0.2", protocol, 4000, 5000, 0, 3000, 3000, gap_s, pause, reported=ports)
-    intent = lower(plan_of(FlowPlan("a", "f0", Fixed(3), PATH)), diamond(), {("a", "f0"): one}, capabilities)["s1"]
+    one = SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", protocol, 4000, 5000, 0, 3000, 3000, gap_s, pause, reported=ports
+    )
+    intent = lower(
+        plan_of(FlowPlan("a", "f0", Fixed(3), PATH)), diamond(), {("a", "f0"): one}, capabilities
+    )["s1"]
     connections, answers = only(intent, f"{protocol}_connection"), only(intent, "tcp_answer")
-    assert {dict(entry.actions[0].arguments).get("in_sequence", 0) for entry in connections} == {int(alone)}
+    assert {dict(entry.actions[0].arguments).get("in_sequence", 0) for entry in connections} == {
+        int(alone)
+    }
     assert len(answers) == alone
     if len(connections) > 1:
         arguments = [dict(entry.actions[0].arguments) for entry in connections]
-        assert {one.pop("sequence_of") for one in arguments}.isdisjoint({arguments[0]["connection"]})
+        assert {one.pop("sequence_of") for one in arguments}.isdisjoint(
+            {arguments[0]["connection"]}
+        )
         assert arguments[0] == arguments[1], "they count as one"
     if alone:
         there, back = dict(connections[0].match), dict(answers[0].match)
@@ -196,17 +262,25 @@ def test_a_connection_goes_by_sequence_numbers_if_it_is_alone_between_its_hosts(
 
 @pytest.mark.parametrize("capabilities", [softswitch(), tofino()], ids=["softswitch", "tofino"])
 @pytest.mark.parametrize("by_bytes", [True, False])
-def test_iterations_by_bytes_are_for_switches_that_can(capabilities: Capabilities, by_bytes: bool) -> None:
+def test_iterations_by_bytes_are_for_switches_that_can(
+    capabilities: Capabilities, by_bytes: bool
+) -> None:
     gap_s = Fraction(1, 100)
-    one = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 1, 2, 0, 1000, 3000, gap_s, by_bytes=by_bytes)
-    intent = lower(plan_of(FlowPlan("a", "f0", Fixed(3), PATH)), diamond(), {("a", "f0"): one}, capabilities)["s1"]
+    one = SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", "tcp", 1, 2, 0, 1000, 3000, gap_s, by_bytes=by_bytes
+    )
+    intent = lower(
+        plan_of(FlowPlan("a", "f0", Fixed(3), PATH)), diamond(), {("a", "f0"): one}, capabilities
+    )["s1"]
     (connection,) = only(intent, "tcp_connection")
     told = dict(connection.actions[0].arguments).get("whole_bytes")
     assert told == ((3000 if by_bytes else 0) if capabilities.iterations_by_bytes else None)
 
 
 def test_queue_rates_are_parts_of_the_ports() -> None:
-    intent = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())["s2"]
+    intent = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())[
+        "s2"
+    ]
     assert len(intent.queues) == 2 * LEVELS
     assert {(q.min_rate_bps, q.max_rate_bps) for q in intent.queues} == {(100_000, None)}
 
@@ -214,7 +288,9 @@ def test_queue_rates_are_parts_of_the_ports() -> None:
 @pytest.mark.parametrize("offset_s", [Fraction(-1), Fraction(3600)])
 def test_an_offset_that_does_not_fit_is_refused(offset_s: Fraction) -> None:
     with pytest.raises(LoweringError, check=coded("does-not-fit", "flow f", job="a")):
-        lower(plan_of(deadline(offset_s)), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())
+        lower(
+            plan_of(deadline(offset_s)), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch()
+        )
 
 
 def levels_only(max_flows: int = 9) -> Capabilities:
@@ -235,7 +311,12 @@ def test_strict_levels_need_nothing_else() -> None:
 
 def test_a_queue_that_nothing_is_sent_to_may_share_a_level() -> None:
     one_queue = (QueuePlan(0),) * (LEVELS - 1) + (QueuePlan(1),)
-    lower(Plan("test", (FlowPlan("a", "f", Fixed(0), PATH),), one_queue), diamond(), IDENTITIES, levels_only())
+    lower(
+        Plan("test", (FlowPlan("a", "f", Fixed(0), PATH),), one_queue),
+        diamond(),
+        IDENTITIES,
+        levels_only(),
+    )
 
 
 @pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
@@ -248,7 +329,9 @@ def test_what_a_policy_needs_is_refused_before_the_run(policy: str) -> None:
     job = Job("a", (ComputeUnit("c", "h1", Fraction(1)),), flows, (h,))
     plan = make_policy(policy).plan([job], diamond())
     lower(plan, diamond(), IDENTITIES, softswitch())
-    with pytest.raises(LoweringError, check=coded("does-not-fit", "target bare", f"policy {policy}")):
+    with pytest.raises(
+        LoweringError, check=coded("does-not-fit", "target bare", f"policy {policy}")
+    ):
         lower(plan, diamond(), IDENTITIES, levels_only())
 
 
@@ -275,7 +358,9 @@ def test_a_switch_recognises_as_many_connections_as_it_has_room_for_and_no_more(
 
     def between_hosts(*sources: int) -> SegmentIdentity:
         ports = tuple((source, 5000) for source in sources)
-        return SegmentIdentity("10.0.0.1", "10.0.0.2", "udp", 0, 0, 0, 3000, 3000, gap_s, reported=ports)
+        return SegmentIdentity(
+            "10.0.0.1", "10.0.0.2", "udp", 0, 0, 0, 3000, 3000, gap_s, reported=ports
+        )
 
     full = {("a", "f"): between_hosts(1, 2), ("b", "f"): between_hosts(3, 4, 5)}
     entries = only(lower(plan, diamond(), full, able)["s1"], "udp_connection")
@@ -289,9 +374,16 @@ def test_marks_by_a_virtual_queue_where_the_target_has_no_queue_of_its_own() -> 
     able = replace(softswitch(), ecn=VirtualQueueMarks(backlog_bytes=7000))
     intent = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, able)["s2"]
     assert only(intent, "ecn_threshold") == []
-    marks = [(dict(e.match), e.actions[0].name, dict(e.actions[0].arguments)) for e in only(intent, "virtual_queue")]
-    assert marks == [({"port": p}, "drain", {"bits_per_ms": 10_000, "mark_above_bytes": 7000}) for p in (1, 2)]
-    inside = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())["s2"]
+    marks = [
+        (dict(e.match), e.actions[0].name, dict(e.actions[0].arguments))
+        for e in only(intent, "virtual_queue")
+    ]
+    assert marks == [
+        ({"port": p}, "drain", {"bits_per_ms": 10_000, "mark_above_bytes": 7000}) for p in (1, 2)
+    ]
+    inside = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())[
+        "s2"
+    ]
     assert len(only(inside, "ecn_threshold")) == 2 * LEVELS
     assert only(inside, "virtual_queue") == []
 
@@ -304,7 +396,9 @@ def test_levels_and_shares_that_cannot_be_are_refused() -> None:
         IDENTITIES,
         few,
     )
-    with pytest.raises(LoweringError, check=coded("does-not-fit", "switch s1", "target softswitch", "4", "8")):
+    with pytest.raises(
+        LoweringError, check=coded("does-not-fit", "switch s1", "target softswitch", "4", "8")
+    ):
         lower(Plan("test", (deadline(),), strict()), diamond(), IDENTITIES, few)
     half = QueuePlan(0, min_share=Fraction(1, 2))
     with pytest.raises(LoweringError, check=coded("does-not-fit", "policy test", "every port")):
@@ -331,16 +425,22 @@ def test_what_is_drained_keeps_its_queues_and_loses_its_routes() -> None:
 def wide(hosts: int, spines: int) -> Fabric:
     """Return two leaves, with hosts on the second."""
     ends = [("h0", 0, "l1", 1)] + [(f"h{i}", 0, "l2", i) for i in range(1, hosts + 1)]
-    ends += [(leaf, 400 + j, f"p{j}", n) for n, leaf in enumerate(("l1", "l2")) for j in range(spines)]
+    ends += [
+        (leaf, 400 + j, f"p{j}", n) for n, leaf in enumerate(("l1", "l2")) for j in range(spines)
+    ]
     names = ["l1", "l2", *(f"p{j}" for j in range(spines))]
     return Fabric(
         "wide",
         {
-            f"h{i}": Host(f"h{i}", f"10.0.{i >> 8}.{i & 255}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}")
+            f"h{i}": Host(
+                f"h{i}", f"10.0.{i >> 8}.{i & 255}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}"
+            )
             for i in range(hosts + 1)
         },
         {name: Switch(name, n) for n, name in enumerate(names, start=1)},
-        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends),
+        tuple(
+            CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends
+        ),
     )
 
 
@@ -355,5 +455,8 @@ def test_groups_that_do_not_fit_give_way_to_one_next_hop_a_host() -> None:
     assert sorted(ports) == list(range(400, 416))
     assert set(ports.values()) == {4, 5}, "hosts take the spines in turn"
     routes = [dict(e.actions[0].arguments) for e in only(too_many, "ipv4_lpm")]
-    stations = [(dict(e.match)["dst"], dict(e.actions[0].arguments)["port"]) for e in only(too_many, "station")]
+    stations = [
+        (dict(e.match)["dst"], dict(e.actions[0].arguments)["port"])
+        for e in only(too_many, "station")
+    ]
     assert stations == [(route["dst_mac"], route["port"]) for route in routes]

@@ -12,7 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from echelon.switches.lowering.numbering import ExhaustedError, JobNumbers, Numbering, NumberKind, Pool
+from echelon.switches.lowering.numbering import (
+    ExhaustedError,
+    JobNumbers,
+    Numbering,
+    NumberKind,
+    Pool,
+)
 from tests.drawing import examples
 from tests.faults import coded
 
@@ -36,7 +42,8 @@ parts = st.one_of(
     st.tuples(st.just(NumberKind.ECHELONFLOW), st.sampled_from(["h1", "h2"])),
     st.tuples(st.just(NumberKind.PROFILE), st.sampled_from(PROFILES)),
     st.tuples(
-        st.just(NumberKind.CONNECTION), st.sampled_from([("tcp", "10.0.0.1", "10.0.0.2", 1, p) for p in (1, 2, 3)])
+        st.just(NumberKind.CONNECTION),
+        st.sampled_from([("tcp", "10.0.0.1", "10.0.0.2", 1, p) for p in (1, 2, 3)]),
     ),
     st.tuples(st.just(NumberKind.JOB), st.just("")),
 )
@@ -55,7 +62,9 @@ def ask(numbers: JobNumbers, part: Part) -> int:
 
 
 class Jobs(RuleBasedStateMachine):
-    """`live`: what each job has now; `kept`: what was given up, by version, and not yet acknowledged."""
+    """`live`: what each job has now; `kept`: what was given up, by version, and not yet
+    acknowledged.
+    """
 
     @initialize()
     def begin(self) -> None:
@@ -89,22 +98,38 @@ class Jobs(RuleBasedStateMachine):
                 if part in had:
                     assert number == had[part], "a number moved"
                 if part in kept:
-                    assert number == kept.pop(part)[0], "what was kept back for it was not given again"
-            kept |= {part: (number, self.version) for part, number in had.items() if part not in has}
+                    assert number == kept.pop(part)[0], (
+                        "what was kept back for it was not given again"
+                    )
+            kept |= {
+                part: (number, self.version) for part, number in had.items() if part not in has
+            }
             if has:
                 self.live[key] = has
 
     def check_full(self, message: str, job: str, want: Wanted) -> None:
-        """Check that it is refused only if the present and the new parts together need more numbers than there are."""
-        switch, kind = re.match(rf"job {job}: switch (\w+): more than \d+ ([\w ]+?)( \(|;)", message).group(1, 2)  # type: ignore[union-attr]
+        """Check that it is refused only if the present and the new parts together need more numbers
+        than there are.
+        """
+        switch, kind = re.match(
+            rf"job {job}: switch (\w+): more than \d+ ([\w ]+?)( \(|;)", message
+        ).group(1, 2)  # type: ignore[union-attr]
         own = {**self.live.get((switch, job), {}), **self.kept.get((switch, job), {})}
         new = [part for part in want[switch] if part[0] == kind and part not in own]
         assert len(self.taken(switch, NumberKind(kind))) + len(new) > LIMITS[NumberKind(kind)]
 
     def taken(self, switch: str, kind: NumberKind) -> set[int]:
-        of_live = {n for (s, _), held in self.live.items() for (k, _), n in held.items() if (s, k) == (switch, kind)}
+        of_live = {
+            n
+            for (s, _), held in self.live.items()
+            for (k, _), n in held.items()
+            if (s, k) == (switch, kind)
+        }
         return of_live | {
-            n for (s, _), kept in self.kept.items() for (k, _), (n, _) in kept.items() if (s, k) == (switch, kind)
+            n
+            for (s, _), kept in self.kept.items()
+            for (k, _), (n, _) in kept.items()
+            if (s, k) == (switch, kind)
         }
 
     @rule(job=st.sampled_from(JOBS), want=wanted)
@@ -118,7 +143,10 @@ class Jobs(RuleBasedStateMachine):
     @rule(job=st.sampled_from(JOBS), want=wanted)
     def fail(self, job: str, want: Wanted) -> None:
         before = {job: self.numbering.export(job) for job in JOBS}
-        with suppress(RuntimeError, ExhaustedError), self.numbering.attempt(self.version + 1) as attempt:
+        with (
+            suppress(RuntimeError, ExhaustedError),
+            self.numbering.attempt(self.version + 1) as attempt,
+        ):
             for switch, of_switch in want.items():
                 numbers = attempt.of(switch, job)
                 for part in sorted(of_switch, key=repr):
@@ -129,7 +157,9 @@ class Jobs(RuleBasedStateMachine):
     @rule(switch=st.sampled_from(SWITCHES), back=st.integers(0, 3))
     def settle(self, switch: str, back: int) -> None:
         version = self.version - back
-        holding = {job for _, job in self.live} | {job for (_, job), kept in self.kept.items() if kept}
+        holding = {job for _, job in self.live} | {
+            job for (_, job), kept in self.kept.items() if kept
+        }
         for (at, _), kept in self.kept.items():
             if at == switch:
                 for part in [part for part, (_, since) in kept.items() if since <= version]:
@@ -145,7 +175,9 @@ class Jobs(RuleBasedStateMachine):
                 self.stored[job] = json.dumps(document)
             else:
                 self.stored.pop(job, None)
-        assert self.stored == {job: json.dumps(self.numbering.export(job)) for job in self.numbering.jobs}
+        assert self.stored == {
+            job: json.dumps(self.numbering.export(job)) for job in self.numbering.jobs
+        }
 
     @precondition(lambda self: self.version > 0)
     @rule()
@@ -154,7 +186,9 @@ class Jobs(RuleBasedStateMachine):
         self.store_what_changed()
         again = Numbering(dict.fromkeys(SWITCHES, LIMITS))
         again.restore({job: json.loads(text) for job, text in self.stored.items()})
-        assert {job: again.export(job) for job in again.jobs} == {j: json.loads(t) for j, t in self.stored.items()}
+        assert {job: again.export(job) for job in again.jobs} == {
+            j: json.loads(t) for j, t in self.stored.items()
+        }
         assert again.take_changed() == frozenset()
         self.numbering = again
         self.version = 1
@@ -162,14 +196,27 @@ class Jobs(RuleBasedStateMachine):
             for (switch, job), held in self.live.items():
                 numbers = attempt.of(switch, job)
                 assert {part: ask(numbers, part) for part in held} == held
-        self.kept = {key: {part: (number, 0) for part, (number, _) in kept.items()} for key, kept in self.kept.items()}
+        self.kept = {
+            key: {part: (number, 0) for part, (number, _) in kept.items()}
+            for key, kept in self.kept.items()
+        }
 
     @invariant()
     def no_number_is_of_two(self) -> None:
         for switch in SWITCHES:
             owners: dict[tuple[NumberKind, int], object] = {}
-            held = [(job, part, n) for (s, job), has in self.live.items() if s == switch for part, n in has.items()]
-            held += [(j, p, n) for (s, j), kept in self.kept.items() if s == switch for p, (n, _) in kept.items()]
+            held = [
+                (job, part, n)
+                for (s, job), has in self.live.items()
+                if s == switch
+                for part, n in has.items()
+            ]
+            held += [
+                (j, p, n)
+                for (s, j), kept in self.kept.items()
+                if s == switch
+                for p, (n, _) in kept.items()
+            ]
             for job, part, number in held:
                 kind, key = part
                 owner = key if kind is NumberKind.PROFILE else (job, key)
@@ -178,7 +225,9 @@ class Jobs(RuleBasedStateMachine):
 
     @invariant()
     def what_holds_numbers_is_known(self) -> None:
-        holding = {job for _, job in self.live} | {job for (_, job), kept in self.kept.items() if kept}
+        holding = {job for _, job in self.live} | {
+            job for (_, job), kept in self.kept.items() if kept
+        }
         assert self.numbering.jobs == holding
 
 
@@ -186,7 +235,9 @@ TestJobs = Jobs.TestCase
 TestJobs.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
-def flows_of(numbering: Numbering, version: int, job: str, names: list[str], switch: str = "s1") -> list[int]:
+def flows_of(
+    numbering: Numbering, version: int, job: str, names: list[str], switch: str = "s1"
+) -> list[int]:
     with numbering.attempt(version) as attempt:
         numbers = attempt.of(switch, job)
         return [numbers.flow(name) for name in names]
@@ -220,10 +271,14 @@ def test_a_number_is_not_handed_on_before_the_switch_has_acknowledged() -> None:
 def test_a_full_switch_says_what_is_being_removed() -> None:
     numbering = Numbering({"s1": LIMITS})
     flows_of(numbering, 1, "a", [f"f{i}" for i in range(12)])
-    with pytest.raises(ExhaustedError, check=coded("numbers-exhausted", "job b", "switch s1", "12 flows")):
+    with pytest.raises(
+        ExhaustedError, check=coded("numbers-exhausted", "job b", "switch s1", "12 flows")
+    ):
         flows_of(numbering, 2, "b", ["x"])
     flows_of(numbering, 2, "a", ["f0"])
-    with pytest.raises(ExhaustedError, match=r"more than 12 flows \(up to 11 of them are being removed from it"):
+    with pytest.raises(
+        ExhaustedError, match=r"more than 12 flows \(up to 11 of them are being removed from it"
+    ):
         flows_of(numbering, 3, "b", ["x"])
     numbering.settle("s1", 2)
     assert flows_of(numbering, 3, "b", ["x"]) == [1]

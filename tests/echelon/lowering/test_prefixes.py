@@ -18,17 +18,25 @@ def _values(prefix: Prefix, bits: int) -> range:
 def test_the_prefixes_of_a_range_are_all_its_values_once(one: int, other: int) -> None:
     interval = Interval(min(one, other), max(one, other))
     found = prefixes(interval, 8)
-    assert [value for prefix in found for value in _values(prefix, 8)] == list(range(interval.low, interval.high + 1))
+    assert [value for prefix in found for value in _values(prefix, 8)] == list(
+        range(interval.low, interval.high + 1)
+    )
 
 
 def test_they_are_the_fewest() -> None:
     """The fewest by trying: dynamic programming over all blocks of a field of six bits."""
     bits = 6
-    blocks = [(start, 1 << size) for size in range(bits + 1) for start in range(0, 1 << bits, 1 << size)]
+    blocks = [
+        (start, 1 << size) for size in range(bits + 1) for start in range(0, 1 << bits, 1 << size)
+    ]
     for low in range(1 << bits):
         fewest = {low: 0}
         for end in range(low + 1, (1 << bits) + 1):
-            fewest[end] = min(fewest[start] + 1 for start, size in blocks if start + size == end and start in fewest)
+            fewest[end] = min(
+                fewest[start] + 1
+                for start, size in blocks
+                if start + size == end and start in fewest
+            )
             assert len(prefixes(Interval(low, end - 1), bits)) == fewest[end]
 
 

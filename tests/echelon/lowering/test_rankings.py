@@ -88,7 +88,11 @@ def test_windows(period_us: int, data: st.DataObject) -> None:
     at = Numbers()
     action = ranking.action(at)
     assert action == ("window", {"group": 2, "profile": 0, "period_us": period_us})
-    for position in {0, period_us - 1, *(each % period_us for at in (begin, end) for each in (at - 1, at, at + 1))}:
+    for position in {
+        0,
+        period_us - 1,
+        *(each % period_us for at in (begin, end) for each in (at - 1, at, at + 1)),
+    }:
         is_inside = begin <= position < end if begin <= end else position >= begin or position < end
         assert queue_of(at.profiles[0], period_us - position) == (5 if is_inside else 2)
 
@@ -109,12 +113,17 @@ def test_ranks_are_parts_of_the_unit(
     numbers = dict(relative.profile(1, 7, WIDE).period)
     assert numbers["factor"] < 1 << 32
     for us in tardiness_us:
-        # As the control Deadline has it: the slack's key, turned round, times the factor; two's complement of 48 bits.
+        # As the control Deadline has it: the slack's key, turned round, times the factor; two's
+        # complement of 48 bits.
         key = BIAS - us
-        rank = ((0xFFFFFFFF - key) * numbers["factor"] >> numbers["factor_shift"]) + numbers["rank_at_zero"]
+        rank = ((0xFFFFFFFF - key) * numbers["factor"] >> numbers["factor_shift"]) + numbers[
+            "rank_at_zero"
+        ]
         rank = (rank + (memory << constants()["MEMORY_SHIFT"])) % (1 << 48)
         rank -= (rank >> 47) << 48
-        exact = (Fraction(us, 10**6) + Fraction(memory, constants()["MEMORY_UNIT"]) * unit_s) / unit_s - head_start
+        exact = (
+            Fraction(us, 10**6) + Fraction(memory, constants()["MEMORY_UNIT"]) * unit_s
+        ) / unit_s - head_start
         # A unit for each rounding, and the factor's own times the tardiness.
         assert abs(rank - exact * UNIT) <= 3 + Fraction(abs(us), 2 << numbers["factor_shift"])
 
@@ -139,10 +148,16 @@ def test_ranks_count_from_the_due_time_and_fall_with_the_bytes_left(
     tardiness_us = late_us + given["offset_us"] - given["due_us"]
     left_us = min((left_bytes << 16) >> given["left_shift"], (1 << 32) - 1)
     key = min(BIAS + max(-tardiness_us, -BIAS), (1 << 32) - 1)
-    rank = ((0xFFFFFFFF - key) * period["factor"] >> period["factor_shift"]) + period["rank_at_zero"]
+    rank = ((0xFFFFFFFF - key) * period["factor"] >> period["factor_shift"]) + period[
+        "rank_at_zero"
+    ]
     rank = (rank - (left_us * period["factor"] >> period["factor_shift"])) % (1 << 48)
     rank -= (rank >> 47) << 48
-    exact_left_us = 0 if left_shift is None else min(left_bytes / Fraction(2) ** left_shift, Fraction((1 << 32) - 1))
+    exact_left_us = (
+        0
+        if left_shift is None
+        else min(left_bytes / Fraction(2) ** left_shift, Fraction((1 << 32) - 1))
+    )
     late_s = (late_us + 10**6 - (10**6 if due_us is None else due_us) - exact_left_us) / 10**6
     in_one = Fraction(UNIT, 10**6) / unit_s
     fault = 4 + in_one + (abs(tardiness_us) + exact_left_us) / Fraction(2 << period["factor_shift"])
@@ -163,18 +178,29 @@ def test_thresholds_count_from_the_due_time_and_no_bytes() -> None:
     st.lists(st.integers(0, 3 * UNIT), min_size=1, max_size=9),
 )
 def test_one_queue_lower_for_each_step(steps: list[Fraction], lowest: int, keys: list[int]) -> None:
-    profile = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), tuple(steps)).profile(lowest, 7, WIDE)
-    for behind in [*keys, *(int(step * UNIT) for step in steps), *(int(step * UNIT) + 1 for step in steps)]:
+    profile = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), tuple(steps)).profile(
+        lowest, 7, WIDE
+    )
+    for behind in [
+        *keys,
+        *(int(step * UNIT) for step in steps),
+        *(int(step * UNIT) + 1 for step in steps),
+    ]:
         expected = max(7 - sum(Fraction(behind, UNIT) > step for step in steps), lowest)
         assert queue_of(profile, behind) == expected
     assert queue_of(profile, (1 << 32) - 1) == max(7 - len(steps), lowest)
 
 
 def test_a_relative_deadline_has_a_profile_of_its_own() -> None:
-    relative = Relative(Fraction(8), Fraction(1, 5), Fraction(3, 10), Fraction(1, 2), (Fraction(1, 100),))
+    relative = Relative(
+        Fraction(8), Fraction(1, 5), Fraction(3, 10), Fraction(1, 2), (Fraction(1, 100),)
+    )
     at = Numbers()
     thresholds = (Fraction(1, 10), Fraction(2, 10))
-    for ranking in (Deadline("e", Fraction(1), thresholds), Deadline("e", Fraction(1), thresholds, relative=relative)):
+    for ranking in (
+        Deadline("e", Fraction(1), thresholds),
+        Deadline("e", Fraction(1), thresholds, relative=relative),
+    ):
         ranking.action(at)
     by_threshold, by_rank = at.profiles
     assert by_threshold.period == ()
@@ -197,8 +223,18 @@ def test_a_relative_deadline_has_a_profile_of_its_own() -> None:
             relative=Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), ()),
             left_shift=-17,
         ),
-        Deadline("e", Fraction(1), (), relative=Relative(Fraction(0), Fraction(0), Fraction(0), Fraction(1), ())),
-        Deadline("e", Fraction(1), (), relative=Relative(Fraction(1), Fraction(0), Fraction(-1), Fraction(1), ())),
+        Deadline(
+            "e",
+            Fraction(1),
+            (),
+            relative=Relative(Fraction(0), Fraction(0), Fraction(0), Fraction(1), ()),
+        ),
+        Deadline(
+            "e",
+            Fraction(1),
+            (),
+            relative=Relative(Fraction(1), Fraction(0), Fraction(-1), Fraction(1), ()),
+        ),
         Window(Fraction(0), Fraction(0), Fraction(0), 1, 2),
         Window(Fraction(3000), Fraction(0), Fraction(1), 1, 2),
     ],
@@ -208,16 +244,23 @@ def test_what_does_not_fit_is_refused(ranking: Deadline | Window) -> None:
         ranking.action(Numbers())
 
 
-# -- a switch with narrow keys and other units -------------------------------------------------------------------------
+# -- a switch with narrow keys and other units -----------------------------------------------------
 
 
-@given(st.lists(st.integers(0, 400_000), min_size=7, max_size=7).map(sorted), st.integers(-400_000, 400_000))
-def test_levels_by_deadline_in_ticks_are_those_of_the_tardiness_in_ticks(ticks: list[int], slack: int) -> None:
+@given(
+    st.lists(st.integers(0, 400_000), min_size=7, max_size=7).map(sorted),
+    st.integers(-400_000, 400_000),
+)
+def test_levels_by_deadline_in_ticks_are_those_of_the_tardiness_in_ticks(
+    ticks: list[int], slack: int
+) -> None:
     """A Tofino counts 1.024 us and matches slacks of 20 bits."""
     thresholds_s = tuple(Fraction(count * 1024, 10**9) for count in ticks)
     profile = Deadline("e", Fraction(0), thresholds_s).profile(NARROW)
     assert (profile.steps[0].lowest, profile.steps[-1].highest) == (0, (1 << 20) - 1)
-    (queue,) = (step.queue for step in profile.steps if step.lowest <= (1 << 19) + slack <= step.highest)
+    (queue,) = (
+        step.queue for step in profile.steps if step.lowest <= (1 << 19) + slack <= step.highest
+    )
     assert queue == sum(-slack >= count for count in ticks)
 
 
@@ -231,12 +274,19 @@ def test_offsets_and_periods_are_named_and_counted_in_the_unit_of_the_switch() -
     assert at.profiles[-1].steps == ((0, 1000, 3), (1001, 2000, 5), (2001, (1 << 20) - 1, 3))
 
 
-@given(st.lists(st.integers(1, 1 << 31), max_size=7, unique=True).map(sorted), st.integers(0, (1 << 32) - 1))
-def test_attained_bytes_are_coarser_where_a_switch_counts_coarser(thresholds: list[int], sent: int) -> None:
+@given(
+    st.lists(st.integers(1, 1 << 31), max_size=7, unique=True).map(sorted),
+    st.integers(0, (1 << 32) - 1),
+)
+def test_attained_bytes_are_coarser_where_a_switch_counts_coarser(
+    thresholds: list[int], sent: int
+) -> None:
     order = tuple(range(len(thresholds) + 1))
     at = Numbers(NARROW)
     Attained("g", tuple(thresholds), order).action(at)
-    (queue,) = (step.queue for step in at.profiles[0].steps if step.lowest <= sent // 4096 <= step.highest)
+    (queue,) = (
+        step.queue for step in at.profiles[0].steps if step.lowest <= sent // 4096 <= step.highest
+    )
     # Never early, and late by less than one unit.
     assert sum(sent >= threshold + 4095 for threshold in thresholds) <= queue
     assert queue <= sum(sent >= threshold for threshold in thresholds)
@@ -270,11 +320,15 @@ class NarrowSwitch:
         return next(step.queue for step in self.profile.steps if step.lowest <= key <= step.highest)
 
     def by_slack(self, tardiness: int) -> int:
-        return self.queue(max(0, signed(self.period["head_start"] + self.handicap - self.rank(tardiness))))
+        return self.queue(
+            max(0, signed(self.period["head_start"] + self.handicap - self.rank(tardiness)))
+        )
 
     def behind(self, tardiness: int, memory: int = 0, left: int = 0) -> int:
         """Return the queue of a packet, and remember its rank if it is the most urgent."""
-        rank = self.rank(tardiness) + signed(memory + self.period["head_start"] + self.handicap - left)
+        rank = self.rank(tardiness) + signed(
+            memory + self.period["head_start"] + self.handicap - left
+        )
         self.top, behind = max(self.top, rank), max(0, self.top - rank)
         return self.queue(behind)
 
@@ -295,7 +349,10 @@ def test_any_thresholds_fit_narrow_keys(thresholds_s: list[Fraction], data: st.D
     near = data.draw(st.sampled_from(thresholds_s)) / TICK_S
     for tardiness in (0, -5_000_000, int(near), data.draw(st.integers(-(10**9), 10**9))):
         late_s = tardiness * TICK_S
-        reached = [sum(late_s >= threshold_s + error for threshold_s in thresholds_s) for error in (fault, -fault)]
+        reached = [
+            sum(late_s >= threshold_s + error for threshold_s in thresholds_s)
+            for error in (fault, -fault)
+        ]
         assert reached[0] <= switch.by_slack(tardiness) <= reached[1]
 
 
@@ -309,7 +366,9 @@ def test_windows_of_any_period_fit_narrow_keys(period_us: int, data: st.DataObje
     fault_s = max(TICK_S, period_s / (1 << 19)) + 2 * TICK_S
     position_s = period_s * data.draw(st.fractions(0, 1, max_denominator=1000))
     if min(abs(position_s - edge_s) for edge_s in (begin, end, Fraction(0), period_s)) > fault_s:
-        is_inside = begin <= position_s < end if begin <= end else position_s >= begin or position_s < end
+        is_inside = (
+            begin <= position_s < end if begin <= end else position_s >= begin or position_s < end
+        )
         left = switch.rank(int((period_s - position_s) / TICK_S))
         assert switch.queue(left) == (5 if is_inside else 2)
 
@@ -317,13 +376,17 @@ def test_windows_of_any_period_fit_narrow_keys(period_us: int, data: st.DataObje
 @given(
     st.fractions(Fraction(1, 1000), 300, max_denominator=10**4).filter(bool),
     st.fractions(0, Fraction(1, 2), max_denominator=100),
-    st.lists(st.fractions(Fraction(1, 1000), 2, max_denominator=1000), min_size=1, max_size=6).map(sorted),
+    st.lists(st.fractions(Fraction(1, 1000), 2, max_denominator=1000), min_size=1, max_size=6).map(
+        sorted
+    ),
     st.lists(st.fractions(-1, 3, max_denominator=10**4), min_size=2, max_size=9),
 )
 def test_levels_behind_the_most_urgent_are_those_of_the_job_s_own_unit(
     unit_s: Fraction, head_start: Fraction, steps: list[Fraction], lates: list[Fraction]
 ) -> None:
-    """Ranks in units that are a power of two of ticks, but the steps of one job are as long as the job's unit says."""
+    """Ranks in units that are a power of two of ticks, but the steps of one job are as long as the
+    job's unit says.
+    """
     at = Numbers(NARROW)
     relative = Relative(unit_s, head_start, unit_s / 10, Fraction(1), tuple(steps))
     Deadline("e", Fraction(0), (), 1, 7, relative).action(at)
@@ -340,7 +403,10 @@ def test_levels_behind_the_most_urgent_are_those_of_the_job_s_own_unit(
         most = max(most, late)
         found = switch.behind(int(late * unit_s / TICK_S))
         fault = (2 * rank_s + 2 * TICK_S) / unit_s
-        expected = [max(1, 7 - sum(most - late + error > step for step in steps)) for error in (fault, -fault)]
+        expected = [
+            max(1, 7 - sum(most - late + error > step for step in steps))
+            for error in (fault, -fault)
+        ]
         assert expected[0] <= found <= expected[1]
 
 
@@ -369,8 +435,13 @@ def test_thresholds_count_from_the_due_time_where_slacks_are_shifted(
     given = Deadline("e", offset_s, tuple(thresholds_s), due=due_s).action(at).arguments
     switch = NarrowSwitch(at.profiles[0], signed(given["handicap"]))
     fault = 2 * max(TICK_S, thresholds_s[-1] / (1 << 18)) + 2 * TICK_S
-    late_s = data.draw(st.sampled_from(thresholds_s)) + data.draw(st.fractions(-1, 1, max_denominator=10**4))
-    reached = [sum(late_s >= threshold_s + error for threshold_s in thresholds_s) for error in (fault, -fault)]
+    late_s = data.draw(st.sampled_from(thresholds_s)) + data.draw(
+        st.fractions(-1, 1, max_denominator=10**4)
+    )
+    reached = [
+        sum(late_s >= threshold_s + error for threshold_s in thresholds_s)
+        for error in (fault, -fault)
+    ]
     assert reached[0] <= switch.by_slack(int((late_s + due_s - offset_s) / TICK_S)) <= reached[1]
 
 
@@ -388,7 +459,9 @@ def test_ranks_that_are_shifted_count_from_the_due_time_and_fall_with_the_bytes_
     at = Numbers(NARROW)
     relative = Relative(unit_s, Fraction(1, 4), Fraction(0), Fraction(1), (Fraction(1, 8),))
     ranking = Deadline("e", offset_s, (), 1, 7, relative, offset_s + later * unit_s, left_shift)
-    left_bytes = 0 if left_shift is None else int(left_s * unit_s * 10**6 * Fraction(2) ** left_shift)
+    left_bytes = (
+        0 if left_shift is None else int(left_s * unit_s * 10**6 * Fraction(2) ** left_shift)
+    )
     if left_bytes >= 1 << 32:
         return
     given = ranking.action(at).arguments
@@ -418,7 +491,12 @@ def test_all_bytes_of_a_flow_count_where_a_switch_does_not_know_what_is_left() -
 def test_bytes_that_count_more_than_a_switch_can_shift_are_refused() -> None:
     relative = Relative(UNIT * TICK_S, Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 8),))
     at = Numbers(NARROW)
-    assert Deadline("e", Fraction(0), (), 1, 7, relative, left_shift=-4).action(at).arguments["left_shift"] == 0
+    assert (
+        Deadline("e", Fraction(0), (), 1, 7, relative, left_shift=-4)
+        .action(at)
+        .arguments["left_shift"]
+        == 0
+    )
     with pytest.raises(ValueError):
         Deadline("e", Fraction(0), (), 1, 7, relative, left_shift=-5).action(at)
 
@@ -433,7 +511,9 @@ def test_a_unit_that_no_shift_makes_is_refused(unit_s: Fraction) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_can_be_carried_for_jobs_that_send_words_beside_long_flows(rule: str) -> None:
     """Gloo's words of one byte are due together with gradients."""
-    scenario = load_scenario(Path(__file__).parents[3] / "topologies" / "scenarios" / "torch_programs.yaml")
+    scenario = load_scenario(
+        Path(__file__).parents[3] / "topologies" / "scenarios" / "torch_programs.yaml"
+    )
     candidate = CandidatePlan(rule)
     plan = candidate.plan(candidate.planner(), scenario.jobs, scenario.fabric, None, {})
     ranked = [flow.ranking for flow in plan.flows if isinstance(flow.ranking, Deadline)]

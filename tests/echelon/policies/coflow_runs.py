@@ -1,4 +1,6 @@
-"""Coflows that are all there at the start, sent to the end at the rates of a policy, in exact arithmetic."""
+"""Coflows that are all there at the start, sent to the end at the rates of a policy, in exact
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def completions(policy: Allocator, flows: Sequence[ActiveFlow]) -> dict[str, Num
     while left:
         allocation = policy.allocate(now, left)
         ends = [
-            now + flow.remaining_bytes / rate for flow, rate in zip(left, allocation.rates_Bps, strict=True) if rate > 0
+            now + flow.remaining_bytes / rate
+            for flow, rate in zip(left, allocation.rates_Bps, strict=True)
+            if rate > 0
         ]
         until = min(ends)
         if allocation.valid_until_s is not None:

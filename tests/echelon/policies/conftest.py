@@ -42,10 +42,14 @@ def build_star(hosts: int, rate_bps: int = 8_000) -> Fabric:
     """Return hosts h1.. around one switch; 8 kbit/s carry a thousand bytes a second."""
     return Fabric(
         name="star",
-        hosts={f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:{i:02x}") for i in range(1, hosts + 1)},
+        hosts={
+            f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:{i:02x}")
+            for i in range(1, hosts + 1)
+        },
         switches={"s1": Switch("s1", 1)},
         cables=tuple(
-            CableLink(LinkEnd(f"h{i}", 0), LinkEnd("s1", i), rate_bps, Fraction(0)) for i in range(1, hosts + 1)
+            CableLink(LinkEnd(f"h{i}", 0), LinkEnd("s1", i), rate_bps, Fraction(0))
+            for i in range(1, hosts + 1)
         ),
     )
 

@@ -25,7 +25,9 @@ def links(src: int, dst: int) -> tuple[Link, Link]:
 
 
 def aalo(fabric: Fabric, **parameters: object) -> Aalo:
-    """Return the policy for links of 1000 bytes a second, so that the first queue takes 1000 bytes."""
+    """Return the policy for links of 1000 bytes a second, so that the first queue takes 1000
+    bytes.
+    """
     policy = make_policy("aalo", first_ms=SECOND_MS, **parameters)
     assert isinstance(policy, Aalo)
     policy.plan([], fabric)
@@ -36,7 +38,9 @@ def aalo(fabric: Fabric, **parameters: object) -> Aalo:
 def sized(active: Callable[..., ActiveFlow]) -> Callable[..., ActiveFlow]:
     """Return a flow of which everything is left, unless stated otherwise."""
 
-    def make(sequence: int, of: tuple[Link, ...], size: int, left: int | None = None, **others: object) -> ActiveFlow:
+    def make(
+        sequence: int, of: tuple[Link, ...], size: int, left: int | None = None, **others: object
+    ) -> ActiveFlow:
         remaining = size if left is None else left
         return replace(active(sequence, of, remaining_bytes=remaining, **others), size_bytes=size)
 
@@ -46,8 +50,8 @@ def sized(active: Callable[..., ActiveFlow]) -> Callable[..., ActiveFlow]:
 def test_a_coflow_gives_way_when_it_has_sent_its_first_queue(
     sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
 ) -> None:
-    """Coflow A comes first and sends 1000 bytes; then B, still in the first queue, sends all of its 500; then A
-    sends the rest.
+    """Coflow A comes first and sends 1000 bytes; then B, still in the first queue, sends all of its
+    500; then A sends the rest.
     """
     flows = [sized(1, links(1, 2), 5000, job="a"), sized(2, links(1, 2), 500, job="b")]
     assert completions(aalo(star(2)), flows) == {"b": Fraction(3, 2), "a": Fraction(11, 2)}
@@ -56,12 +60,15 @@ def test_a_coflow_gives_way_when_it_has_sent_its_first_queue(
 def test_in_a_queue_the_first_to_arrive_goes_first(
     sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
 ) -> None:
-    """Coflows A, B and C send 1000 bytes each, then their rests one after the other: 4000, 2000 and 1000."""
+    """Coflows A, B and C send 1000 bytes each, then their rests one after the other: 4000, 2000 and
+    1000.
+    """
     sizes = {"a": 5000, "b": 3000, "c": 2000}
     flows = [sized(k, links(1, 2), size, job=job) for k, (job, size) in enumerate(sizes.items())]
     assert completions(aalo(star(2)), flows) == {"a": 7, "b": 9, "c": 10}
-    # With a second queue from 1000 to 2000 bytes and a third to 4000: each sends 1000 in the second, where C ends; then
-    # A sends 2000 and B its last 1000 in the third, before the last 1000 of A.
+    # With a second queue from 1000 to 2000 bytes and a third to 4000: each sends 1000 in the
+    # second, where C ends; then A sends 2000 and B its last 1000 in the third, before the last 1000
+    # of A.
     again = [replace(flow, remaining_bytes=Fraction(flow.size_bytes)) for flow in flows]
     assert completions(aalo(star(2), growth=2), again) == {"c": 6, "b": 9, "a": 10}
 
@@ -94,8 +101,13 @@ def test_finished_flows_count_until_the_next_iteration(
     assert policy.allocate(3, [third, late]).rates_Bps == (1000, 0)
 
 
-def test_queues_share_by_weight(sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """The weights of three queues are 3, 2 and 1. The second queue is empty, so a link is shared 3 to 1."""
+def test_queues_share_by_weight(
+    sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
+    """The weights of three queues are 3, 2 and 1.
+
+    The second queue is empty, so a link is shared 3 to 1.
+    """
     flows = [
         sized(1, links(1, 2), 50_000, 10_000, job="old"),
         sized(2, links(1, 2), 500, job="new"),
@@ -105,7 +117,9 @@ def test_queues_share_by_weight(sized: Callable[..., ActiveFlow], star: Callable
     assert allocation.rates_Bps == (250, 750, 1000)
 
 
-def test_times_and_bytes_that_were_rounded(sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
+def test_times_and_bytes_that_were_rounded(
+    sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
     """A coflow that misses its threshold by less than times can express has reached it."""
     flows = [sized(1, links(1, 2), 3000, job="a"), sized(2, links(1, 2), 500, job="b")]
     flows[0].remaining_bytes = 2000.0000000001
@@ -126,7 +140,9 @@ def test_switches_count_the_coflow(star: Callable[..., Fabric]) -> None:
 def test_queues_after_the_sixth_are_one_on_a_switch(star: Callable[..., Fabric]) -> None:
     job = Job("j", (), (Flow("f", "h1", "h2", 1),), (EchelonFlow("H", ("f",), (Fraction(0),)),))
     plan = make_policy("aalo", first_ms=SECOND_MS, share="weighted").plan([job], star(2))
-    assert plan.flows[0].ranking == Attained("H", tuple(1000 * 10**k for k in range(5)), (6, 5, 4, 3, 2, 1))
+    assert plan.flows[0].ranking == Attained(
+        "H", tuple(1000 * 10**k for k in range(5)), (6, 5, 4, 3, 2, 1)
+    )
     assert [(queue.level, queue.weight) for queue in plan.default_schedule] == [
         (0, 1),
         *((1, weight) for weight in range(5, 11)),
@@ -135,6 +151,12 @@ def test_queues_after_the_sixth_are_one_on_a_switch(star: Callable[..., Fabric])
 
 
 def test_parameters_have_ranges() -> None:
-    for name, value in (("queues", 1), ("queues", 11), ("first_ms", 0), ("growth", 1), ("share", "equal")):
+    for name, value in (
+        ("queues", 1),
+        ("queues", 11),
+        ("first_ms", 0),
+        ("growth", 1),
+        ("share", "equal"),
+    ):
         with pytest.raises(PolicyChoiceError):
             make_policy("aalo", **{name: value})

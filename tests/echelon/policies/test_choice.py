@@ -1,4 +1,6 @@
-"""The plan that `echelon` chooses, against simulations of every candidate by the engine in Python."""
+"""The plan that `echelon` chooses, against simulations of every candidate by the engine in
+Python.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,21 @@ EXACT = Doubt(draws=0)
 
 
 def pairs(count: int, spines: int = 1) -> Fabric:
-    """Return two leaves with `count` hosts each, and links between them that are as fast as one host's."""
+    """Return two leaves with `count` hosts each, and links between them that are as fast as one
+    host's.
+    """
     hosts = [f"{side}{n}" for side in "ab" for n in range(count)]
-    cables = [CableLink(LinkEnd(h, 0), LinkEnd(f"leaf_{h[0]}", n), RATE_BPS, Fraction(0)) for n, h in enumerate(hosts)]
+    cables = [
+        CableLink(LinkEnd(h, 0), LinkEnd(f"leaf_{h[0]}", n), RATE_BPS, Fraction(0))
+        for n, h in enumerate(hosts)
+    ]
     cables += [
-        CableLink(LinkEnd(f"leaf_{side}", 100 + n), LinkEnd(f"spine{n}", side == "b"), RATE_BPS, Fraction(0))
+        CableLink(
+            LinkEnd(f"leaf_{side}", 100 + n),
+            LinkEnd(f"spine{n}", side == "b"),
+            RATE_BPS,
+            Fraction(0),
+        )
         for n in range(spines)
         for side in "ab"
     ]
@@ -54,7 +66,9 @@ def pairs(count: int, spines: int = 1) -> Fabric:
 
 
 def mix(seed: int, count: int) -> list[Job]:
-    """Return jobs across the two leaves, each with hosts of its own, that ask for about as much as a link carries."""
+    """Return jobs across the two leaves, each with hosts of its own, that ask for about as much as
+    a link carries.
+    """
     random = Random(seed)
     jobs = []
     for number in range(count):
@@ -64,16 +78,27 @@ def mix(seed: int, count: int) -> list[Job]:
             graph = all_reduce(workers, compute_s, size)
         else:
             graph = gpipe(workers, 4, [compute_s / 8] * 2, [size // 4], [compute_s / 4] * 2)
-        jobs.append(replace(Job(f"job{number}", *graph), start_s=Fraction(random.randint(0, 99), 100)))
+        jobs.append(
+            replace(Job(f"job{number}", *graph), start_s=Fraction(random.randint(0, 99), 100))
+        )
     return jobs
 
 
 def search(
-    jobs: Sequence[Job], fabric: Fabric, limit: float = inf, tried: Sequence[CandidatePlan] | None = None
+    jobs: Sequence[Job],
+    fabric: Fabric,
+    limit: float = inf,
+    tried: Sequence[CandidatePlan] | None = None,
 ) -> PlanSearch:
     starts_s = {job.name: float(job.start_s) for job in jobs}
     return PlanSearch(
-        jobs, fabric, tried or candidates(False), EXACT, CandidatePlan("k3"), limit=limit, starts_s=starts_s
+        jobs,
+        fabric,
+        tried or candidates(False),
+        EXACT,
+        CandidatePlan("k3"),
+        limit=limit,
+        starts_s=starts_s,
     )
 
 
@@ -89,7 +114,10 @@ def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]
     run = simulate(jobs, fabric, Fixed(), None, until=end_s, observe=lambda *_: None)
     out = {}
     for name, record in run.jobs.items():
-        spans = [(float(i.start), None if i.finish is None else float(i.finish)) for i in record.iterations]
+        spans = [
+            (float(i.start), None if i.finish is None else float(i.finish))
+            for i in record.iterations
+        ]
         out[name] = mean_time_s(spans, float(end_s)) / alone_s[name]
     return out
 
@@ -103,7 +131,9 @@ def test_the_best_of_all_candidates_is_chosen(seed: int) -> None:
     tried.append(CandidatePlan("k3"))
     scores = {}
     for candidate in tried:
-        slowdowns = by_hand(jobs, fabric, candidate.planner().plan(jobs, fabric, candidate.chooser()))
+        slowdowns = by_hand(
+            jobs, fabric, candidate.planner().plan(jobs, fabric, candidate.chooser())
+        )
         scores[candidate] = fmean(slowdowns.values()) + WORST * max(slowdowns.values())
     choice = search(jobs, fabric, tried=tried).run()
     assert {one.candidate: one.score for one in choice.tried} == pytest.approx(scores)
@@ -113,7 +143,9 @@ def test_the_best_of_all_candidates_is_chosen(seed: int) -> None:
 
 @settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.02]))
-def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(seed: int, limit: float) -> None:
+def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(
+    seed: int, limit: float
+) -> None:
     jobs, fabric = mix(seed, 4), pairs(4)
     best = search(jobs, fabric, limit=limit).run().best
     fair = by_hand(jobs, fabric, make_policy("fair").plan(jobs, fabric))
@@ -123,7 +155,9 @@ def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(seed:
 @settings(max_examples=3, deadline=None)
 @given(st.integers(0, 10**6))
 def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
-    """Connections keep their paths when a job has gone, and copies are told apart by their numbers."""
+    """Connections keep their paths when a job has gone, and copies are told apart by their
+    numbers.
+    """
     jobs, fabric = mix(seed, 4), pairs(4, spines=2)
     policy = Echelon(Echelon.Parameters(draws=0))
     policy.plan(jobs, fabric)
@@ -137,7 +171,10 @@ def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
 def test_a_search_depends_on_nothing_else() -> None:
     jobs, fabric = mix(7, 3), pairs(3)
     again = PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3"))
-    assert again.run() == PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3")).run()
+    assert (
+        again.run()
+        == PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3")).run()
+    )
 
 
 def test_without_the_engine_in_c_the_choice_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +190,9 @@ def test_without_the_engine_in_c_the_choice_is_the_same(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("share", [4, 20, 400, 10_000])
-def test_a_search_takes_no_more_work_than_allowed(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_takes_no_more_work_than_allowed(
+    share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The work of all simulations together, with a fraction of what they would take."""
     jobs, fabric = mix(7, 3), pairs(3)
     spent: list[int] = []
@@ -205,21 +244,29 @@ def test_a_restart_changes_no_plan_that_depends_on_those_before(order: str) -> N
 
 @given(st.integers(0, 10**6))
 def test_jobs_that_share_links_are_one_group(seed: int) -> None:
-    """The groups are the components of a graph of jobs and links. Jobs on one leaf share links with hosts only."""
+    """The groups are the components of a graph of jobs and links.
+
+    Jobs on one leaf share links with hosts only.
+    """
     random, fabric = Random(seed), pairs(8)
     hosts = sorted(fabric.hosts)
     jobs = [
-        Job(f"job{n}", *all_reduce(random.sample(hosts, 2), Fraction(1, 10), 1000)) for n in range(random.randint(1, 6))
+        Job(f"job{n}", *all_reduce(random.sample(hosts, 2), Fraction(1, 10), 1000))
+        for n in range(random.randint(1, 6))
     ]
     policy = Echelon()
     plan = policy.plan(jobs, fabric)
     graph = networkx.Graph((flow.job, link) for flow in plan.flows for link in pairwise(flow.path))
     names = {job.name for job in jobs}
-    assert set(policy.choices) == {frozenset(part & names) for part in networkx.connected_components(graph)}
+    assert set(policy.choices) == {
+        frozenset(part & names) for part in networkx.connected_components(graph)
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_chosen_for_jobs_that_come_one_after_the_other_is_as_if_they_came_at_once(seed: int) -> None:
+def test_what_is_chosen_for_jobs_that_come_one_after_the_other_is_as_if_they_came_at_once(
+    seed: int,
+) -> None:
     """The plan of a job that shared no links is no choice to stay with."""
     jobs, fabric = mix(seed, 3), pairs(3)
     one_by_one, at_once = Echelon(), Echelon()
@@ -240,7 +287,9 @@ def test_jobs_without_flows_are_alone() -> None:
     assert policy.choices.keys() == {frozenset({"job0"}), frozenset({"job1"})}
 
 
-def test_a_group_too_large_to_be_simulated_keeps_its_plan_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_too_large_to_be_simulated_keeps_its_plan_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     jobs, fabric = mix(7, 3), pairs(3)
     policy = Echelon()
     policy.plan(jobs, fabric)
@@ -256,9 +305,11 @@ def test_a_group_too_large_to_be_simulated_keeps_its_plan_and_says_why(monkeypat
 
 
 def test_copies_that_start_together_are_separated() -> None:
-    """Both send for half of their iteration: together they take 1.5 times as long, one after the other as long as
-    alone."""
-    jobs = [Job(f"copy{n}", *all_reduce([f"a{n}", f"b{n}"], Fraction(1), 1_000_000)) for n in range(2)]
+    """Both send for half of their iteration: together they take 1.5 times as long, one after the
+    other as long as alone."""
+    jobs = [
+        Job(f"copy{n}", *all_reduce([f"a{n}", f"b{n}"], Fraction(1), 1_000_000)) for n in range(2)
+    ]
     result = simulate(jobs, pairs(2), make_policy("echelon"), 8)
     for job in jobs:
         times_s = [float(time_s) for time_s in result.iteration_times_s(job.name)]

@@ -25,9 +25,9 @@ POLICIES = [
     pytest.param(partial(make_policy, "sincronia"), id="sincronia"),
 ]
 flows_of_coflows = st.lists(
-    st.tuples(st.integers(0, 4), st.integers(1, HOSTS), st.integers(1, HOSTS), st.integers(1, 9000)).filter(
-        lambda f: f[1] != f[2]
-    ),
+    st.tuples(
+        st.integers(0, 4), st.integers(1, HOSTS), st.integers(1, HOSTS), st.integers(1, 9000)
+    ).filter(lambda f: f[1] != f[2]),
     min_size=1,
     max_size=9,
 )
@@ -42,7 +42,10 @@ def test_no_link_is_idle_or_overfull(
     make: Callable[[], Allocator],
     given_flows: list[tuple[int, int, int, int]],
 ) -> None:
-    """Every flow has a full link. Job 0 stands for best effort. Floats give the same rates as fractions."""
+    """Every flow has a full link.
+
+    Job 0 stands for best effort. Floats give the same rates as fractions.
+    """
     flows = [
         replace(
             active(
@@ -79,12 +82,18 @@ def test_no_link_is_idle_or_overfull(
 @settings(max_examples=examples(40), deadline=None)
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6))
 def test_a_link_is_busy_to_the_end(
-    active: Callable[..., ActiveFlow], star: Callable[..., Fabric], make: Callable[[], Allocator], sizes: list[int]
+    active: Callable[..., ActiveFlow],
+    star: Callable[..., Fabric],
+    make: Callable[[], Allocator],
+    sizes: list[int],
 ) -> None:
-    """The last coflow on one link ends when the sum of all bytes has passed; Varys and Sincronia serve the shortest
-    first, which is the least sum of completion times."""
+    """The last coflow on one link ends when the sum of all bytes has passed; Varys and Sincronia
+    serve the shortest first, which is the least sum of completion times."""
     flows = [
-        replace(active(k, (("h1", "s1"), ("s1", "h2")), job=f"j{k}", remaining_bytes=100 * size), size_bytes=100 * size)
+        replace(
+            active(k, (("h1", "s1"), ("s1", "h2")), job=f"j{k}", remaining_bytes=100 * size),
+            size_bytes=100 * size,
+        )
         for k, size in enumerate(sizes)
     ]
     policy = make()

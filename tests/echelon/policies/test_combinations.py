@@ -25,9 +25,13 @@ def test_paths_are_those_of_crux() -> None:
 
 
 def test_shifts_are_those_of_cassini(star: Callable[..., Fabric]) -> None:
-    """The second job would need one long iteration to find its place (1.48); shifted, it begins there."""
+    """The second job would need one long iteration to find its place (1.48); shifted, it begins
+    there.
+    """
     jobs = two_jobs(Fraction(1, 2))
     result = simulate(jobs, star(2), make_policy("echelon", shifts="cassini"), 4, ideal=True)
     assert result.plan.shifts_s == make_policy("cassini").plan(jobs, star(2)).shifts_s
     for job in jobs:
-        assert [float(time_s) for time_s in result.iteration_times_s(job.name)] == pytest.approx([1.0] * 4, abs=0.02)
+        assert [float(time_s) for time_s in result.iteration_times_s(job.name)] == pytest.approx(
+            [1.0] * 4, abs=0.02
+        )

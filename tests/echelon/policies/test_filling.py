@@ -1,4 +1,6 @@
-"""Max-min fairness and filling in order, against their definitions and against linear programming."""
+"""Max-min fairness and filling in order, against their definitions and against linear
+programming.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from echelon.planning.policies.filling import fill_evenly, fill_in_order
 from tests.drawing import examples
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(5)]
-capacities_of = st.fixed_dictionaries({link: st.fractions(1, 20, max_denominator=7) for link in LINKS})
+capacities_of = st.fixed_dictionaries(
+    {link: st.fractions(1, 20, max_denominator=7) for link in LINKS}
+)
 shapes = st.lists(
     st.tuples(
         st.lists(st.sampled_from(LINKS), min_size=1, max_size=3, unique=True),
@@ -28,7 +32,9 @@ shapes = st.lists(
 )
 
 
-def made(active: Callable[..., ActiveFlow], shape: Sequence[tuple[list[Link], Fraction | None]]) -> list[ActiveFlow]:
+def made(
+    active: Callable[..., ActiveFlow], shape: Sequence[tuple[list[Link], Fraction | None]]
+) -> list[ActiveFlow]:
     return [active(k, tuple(links), max_rate_Bps=limit) for k, (links, limit) in enumerate(shape)]
 
 
@@ -43,10 +49,12 @@ def load_of(flows: Sequence[ActiveFlow], rates: Sequence[Fraction]) -> dict[Link
 @settings(max_examples=examples(80), deadline=None)
 @given(capacities=capacities_of, shape=shapes)
 def test_every_flow_has_a_bottleneck(
-    active: Callable[..., ActiveFlow], capacities: dict[Link, Fraction], shape: list[tuple[list[Link], Fraction | None]]
+    active: Callable[..., ActiveFlow],
+    capacities: dict[Link, Fraction],
+    shape: list[tuple[list[Link], Fraction | None]],
 ) -> None:
-    """An allocation is max-min fair if and only if each flow is at its own limit, or crosses a full link on which none
-    is faster (Bertsekas and Gallager, Data Networks, section 6.5.2)."""
+    """An allocation is max-min fair if and only if each flow is at its own limit, or crosses a full
+    link on which none is faster (Bertsekas and Gallager, Data Networks, section 6.5.2)."""
     flows = made(active, shape)
     rates, residual = [Fraction(0)] * len(flows), dict(capacities)
     fill_evenly(flows, range(len(flows)), residual, rates)
@@ -54,7 +62,10 @@ def test_every_flow_has_a_bottleneck(
     assert residual == {link: capacities[link] - load[link] for link in LINKS}
     assert min(residual.values()) >= 0
     for flow, rate in zip(flows, rates, strict=True):
-        fastest = {link: max(r for f, r in zip(flows, rates, strict=True) if link in f.links) for link in flow.links}
+        fastest = {
+            link: max(r for f, r in zip(flows, rates, strict=True) if link in f.links)
+            for link in flow.links
+        }
         bottlenecked = any(not residual[link] and fastest[link] == rate for link in flow.links)
         at_limit = rate == flow.max_rate_Bps
         assert bottlenecked or at_limit
@@ -81,15 +92,21 @@ def test_no_rate_is_negative_however_numbers_round(
     assert min(rates) >= 0
 
 
-def max_min_by_programming(flows: Sequence[ActiveFlow], capacities: dict[Link, Fraction]) -> list[float]:
-    """Lexicographically: raise the least rate as far as it goes, fix what cannot exceed it, and so on."""
+def max_min_by_programming(
+    flows: Sequence[ActiveFlow], capacities: dict[Link, Fraction]
+) -> list[float]:
+    """Lexicographically: raise the least rate as far as it goes, fix what cannot exceed it, and so
+    on.
+    """
     count, fixed = len(flows), dict[int, float]()
     use = np.array([[float(link in flow.links) for flow in flows] for link in LINKS])
     room = np.array([float(capacities[link]) for link in LINKS])
     limit = [None if f.max_rate_Bps is None else float(f.max_rate_Bps) for f in flows]
     while len(fixed) < count:
         # Variables: the rates, then the least of those not fixed yet.
-        below = [[-float(i == k) for i in range(count)] + [1.0] for k in range(count) if k not in fixed]
+        below = [
+            [-float(i == k) for i in range(count)] + [1.0] for k in range(count) if k not in fixed
+        ]
         bounds = [(fixed[k], fixed[k]) if k in fixed else (0.0, limit[k]) for k in range(count)]
         matrix = np.vstack([np.hstack([use, np.zeros((len(LINKS), 1))]), below])
         right = np.concatenate([room, np.zeros(len(below))])
@@ -97,8 +114,13 @@ def max_min_by_programming(flows: Sequence[ActiveFlow], capacities: dict[Link, F
         stuck = {}
         for k in range(count):
             if k not in fixed:
-                floors = [bounds[i] if i in fixed else (max(0.0, least - 1e-9), limit[i]) for i in range(count)]
-                most = linprog([-float(i == k) for i in range(count)], use, room + 1e-9, bounds=floors).x[k]
+                floors = [
+                    bounds[i] if i in fixed else (max(0.0, least - 1e-9), limit[i])
+                    for i in range(count)
+                ]
+                most = linprog(
+                    [-float(i == k) for i in range(count)], use, room + 1e-9, bounds=floors
+                ).x[k]
                 if most < least + 1e-6:
                     stuck[k] = least
         fixed |= stuck
@@ -108,16 +130,22 @@ def max_min_by_programming(flows: Sequence[ActiveFlow], capacities: dict[Link, F
 @settings(max_examples=15, deadline=None)
 @given(capacities=capacities_of, shape=shapes)
 def test_progressive_filling_as_by_linear_programming(
-    active: Callable[..., ActiveFlow], capacities: dict[Link, Fraction], shape: list[tuple[list[Link], Fraction | None]]
+    active: Callable[..., ActiveFlow],
+    capacities: dict[Link, Fraction],
+    shape: list[tuple[list[Link], Fraction | None]],
 ) -> None:
     flows = made(active, shape)
     rates = [Fraction(0)] * len(flows)
     fill_evenly(flows, range(len(flows)), dict(capacities), rates)
-    assert [float(rate) for rate in rates] == pytest.approx(max_min_by_programming(flows, capacities), abs=1e-5)
+    assert [float(rate) for rate in rates] == pytest.approx(
+        max_min_by_programming(flows, capacities), abs=1e-5
+    )
 
 
 def test_the_textbook_chain(active: Callable[..., ActiveFlow]) -> None:
-    """Three flows get thirds of the narrow link; one of them also crosses the wide link, whose other flow gets more."""
+    """Three flows get thirds of the narrow link; one of them also crosses the wide link, whose
+    other flow gets more.
+    """
     a, b = LINKS[:2]
     flows = [active(0, (a, b)), active(1, (a,)), active(2, (b,)), active(3, (a,))]
     rates = [Fraction(0)] * 4
@@ -156,7 +184,9 @@ def test_fillings_add_up(
     shape: list[tuple[list[Link], Fraction | None]],
     cut: int,
 ) -> None:
-    """Filling again what is full changes nothing, and senders' limits count what they already have."""
+    """Filling again what is full changes nothing, and senders' limits count what they already
+    have.
+    """
     flows = made(active, shape)
     rates, residual = [Fraction(0)] * len(flows), dict(capacities)
     fill_evenly(flows, range(min(cut, len(flows))), residual, rates)
@@ -164,4 +194,6 @@ def test_fillings_add_up(
     again, left = list(rates), dict(residual)
     fill_evenly(flows, range(len(flows)), left, again)
     assert (again, left) == (rates, residual)
-    assert all(f.max_rate_Bps is None or r <= f.max_rate_Bps for f, r in zip(flows, rates, strict=True))
+    assert all(
+        f.max_rate_Bps is None or r <= f.max_rate_Bps for f, r in zip(flows, rates, strict=True)
+    )

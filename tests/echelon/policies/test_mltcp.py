@@ -21,7 +21,9 @@ TWO_FIFTHS = Fraction(2, 5)
 
 
 def distances(communication: float, slope: float, intercept: float, steps: int) -> list[float]:
-    """Return the distances between the starts of two jobs, by the recurrence of the proof (T = 1)."""
+    """Return the distances between the starts of two jobs, by the recurrence of the proof (T =
+    1).
+    """
     out = [float(APART_S)]
     for _ in range(steps):
         d = out[-1]
@@ -30,7 +32,9 @@ def distances(communication: float, slope: float, intercept: float, steps: int) 
 
 
 def test_the_recurrence_has_the_published_values() -> None:
-    assert distances(0.5, 1.75, 0.25, 5) == pytest.approx([0.02, 0.125, 0.364, 0.478, 0.497, 0.5], abs=6e-4)
+    assert distances(0.5, 1.75, 0.25, 5) == pytest.approx(
+        [0.02, 0.125, 0.364, 0.478, 0.497, 0.5], abs=6e-4
+    )
 
 
 @pytest.mark.parametrize("communication", [HALF, TWO_FIFTHS])
@@ -38,7 +42,9 @@ def test_the_recurrence_has_the_published_values() -> None:
 def test_two_jobs_slide_apart_as_the_recurrence_says(
     star: Callable[..., Fabric], communication: Fraction, slope: float, intercept: float
 ) -> None:
-    """Their weights keep their ratio while they share the link, so the recurrence is exact for growing weights too."""
+    """Their weights keep their ratio while they share the link, so the recurrence is exact for
+    growing weights too.
+    """
     policy = make_policy("mltcp", slope=slope, intercept=intercept)
     times = iteration_times_s(policy, two_jobs(communication), star(2), 6)
     apart = float(APART_S)
@@ -51,7 +57,9 @@ def test_two_jobs_slide_apart_as_the_recurrence_says(
 
 @pytest.mark.parametrize(("communication", "fair"), [(HALF, 1.48), (TWO_FIFTHS, 1.38)])
 def test_iteration_times(star: Callable[..., Fabric], communication: Fraction, fair: float) -> None:
-    """The second job takes as long as under fair sharing once, and then what the first took in the iteration before."""
+    """The second job takes as long as under fair sharing once, and then what the first took in the
+    iteration before.
+    """
     times = iteration_times_s(make_policy("mltcp"), two_jobs(communication), star(2), 7)
     assert times["second"] == pytest.approx([fair, *times["first"][:-1]])
     if communication == HALF:
@@ -61,11 +69,17 @@ def test_iteration_times(star: Callable[..., Fabric], communication: Fraction, f
     assert under_fair == {name: pytest.approx([fair] * 6) for name in ("first", "second")}
 
 
-def test_progress_is_that_of_the_connection(star: Callable[..., Fabric], active: Callable[..., ActiveFlow]) -> None:
-    """The second of two equal transfers on a connection begins with half of its iteration behind it."""
+def test_progress_is_that_of_the_connection(
+    star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
+) -> None:
+    """The second of two equal transfers on a connection begins with half of its iteration behind
+    it.
+    """
     flows = (Flow("f0", "h1", "h2", 500), Flow("f1", "h1", "h2", 500, ("f0",)))
     both = Job("both", (), flows, (EchelonFlow("H", ("f0", "f1"), (Fraction(0),) * 2),))
-    one = Job("one", (), (Flow("f2", "h1", "h2", 10**9),), (EchelonFlow("H", ("f2",), (Fraction(0),)),))
+    one = Job(
+        "one", (), (Flow("f2", "h1", "h2", 10**9),), (EchelonFlow("H", ("f2",), (Fraction(0),)),)
+    )
     policy = Mltcp()
     policy.plan([both, one], star(2))
     links = (("h1", "s1"), ("s1", "h2"))
@@ -73,10 +87,14 @@ def test_progress_is_that_of_the_connection(star: Callable[..., Fabric], active:
     other = active(2, links, job="one", remaining_bytes=10**9)
     rates = policy.allocate(Fraction(0), [flow, other]).rates_Bps
     weights = [1.75 * 0.5 + 0.25, 0.25]
-    assert [float(rate) for rate in rates] == pytest.approx([RATE * weight / sum(weights) for weight in weights])
+    assert [float(rate) for rate in rates] == pytest.approx(
+        [RATE * weight / sum(weights) for weight in weights]
+    )
 
 
-def test_best_effort_gets_what_is_left(star: Callable[..., Fabric], active: Callable[..., ActiveFlow]) -> None:
+def test_best_effort_gets_what_is_left(
+    star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
+) -> None:
     policy = Mltcp()
     policy.plan(two_jobs(HALF), star(2))
     links = (("h1", "s1"), ("s1", "h2"))
@@ -84,15 +102,21 @@ def test_best_effort_gets_what_is_left(star: Callable[..., Fabric], active: Call
     assert policy.allocate(Fraction(0), [background]).rates_Bps == (RATE,)
 
 
-def test_switches_move_a_connection_up_with_every_eighth_of_its_bytes(star: Callable[..., Fabric]) -> None:
+def test_switches_move_a_connection_up_with_every_eighth_of_its_bytes(
+    star: Callable[..., Fabric],
+) -> None:
     plan = Mltcp().plan(two_jobs(HALF), star(2))
     eighths = tuple(k * 500 // 8 for k in range(1, 8))
-    assert {flow.ranking for flow in plan.flows} == {Attained("h1>h2", eighths, tuple(range(LEVELS)))}
+    assert {flow.ranking for flow in plan.flows} == {
+        Attained("h1>h2", eighths, tuple(range(LEVELS)))
+    }
     assert [queue.level for queue in plan.default_schedule] == list(range(LEVELS))
 
 
 def test_weights_of_queues_follow_the_function() -> None:
-    """F in the middle of each eighth is 0.36, 0.58 ... 1.89, which is 195 to 1023 in units of DWRR."""
+    """F in the middle of each eighth is 0.36, 0.58 ... 1.89, which is 195 to 1023 in units of
+    DWRR.
+    """
     weights = bucket_weights(Fraction(7, 4), Fraction(1, 4), 8)
     middles = [0.36, 0.58, 0.80, 1.02, 1.23, 1.45, 1.67, 1.89]
     assert (weights[0], weights[-1]) == (194, 1023)

@@ -39,7 +39,9 @@ LINKS: list[Link] = [("s", f"h{k}") for k in range(3)]
 numbers = st.fractions(-5, 5, max_denominator=6)
 
 
-def facts(alone: Fraction | int, weight: Fraction | int = 1, tardiness: Fraction | int = 1) -> JobFacts:
+def facts(
+    alone: Fraction | int, weight: Fraction | int = 1, tardiness: Fraction | int = 1
+) -> JobFacts:
     return JobFacts(Fraction(alone), Fraction(weight), {"H": Fraction(tardiness)})
 
 
@@ -53,15 +55,22 @@ def moving_flows(draw: st.DrawFn) -> list[tuple[tuple[Link, ...], Fraction, Frac
 @settings(max_examples=examples(100), deadline=None)
 @given(made=moving_flows(), now=st.fractions(0, 9, max_denominator=5))
 def test_the_order_on_every_link_holds_until_the_next_overtaking(
-    active: Callable[..., ActiveFlow], made: list[tuple[tuple[Link, ...], Fraction, Fraction]], now: Fraction
+    active: Callable[..., ActiveFlow],
+    made: list[tuple[tuple[Link, ...], Fraction, Fraction]],
+    now: Fraction,
 ) -> None:
-    """Neighbours are enough: no pair on any link, neighbours or not, changes places earlier, and one does then."""
+    """Neighbours are enough: no pair on any link, neighbours or not, changes places earlier, and
+    one does then.
+    """
     order = NormalisedTardiness()
     flows = [active(k, links, ideal_finish_s=ideal) for k, (links, ideal, _) in enumerate(made)]
     jobs = [facts(period) for _, _, period in made]
 
     def ranks(at: Fraction) -> list[Urgency]:
-        return [order.urgency(job, at, flow, flow.ideal_finish_s) for job, flow in zip(jobs, flows, strict=True)]
+        return [
+            order.urgency(job, at, flow, flow.ideal_finish_s)
+            for job, flow in zip(jobs, flows, strict=True)
+        ]
 
     def on_links(urgencies: list[Urgency]) -> list[list[int]]:
         ranked = sorted(range(len(flows)), key=lambda i: urgencies[i].rank)
@@ -77,7 +86,9 @@ def test_the_order_on_every_link_holds_until_the_next_overtaking(
         for b in range(len(flows)):
             slopes = 1 / made[a][2], 1 / made[b][2]
             if slopes[0] < slopes[1] and set(flows[a].links) & set(flows[b].links):
-                crossing = (made[b][1] * slopes[1] - made[a][1] * slopes[0]) / (slopes[1] - slopes[0])
+                crossing = (made[b][1] * slopes[1] - made[a][1] * slopes[0]) / (
+                    slopes[1] - slopes[0]
+                )
                 if crossing > now:
                     meetings.append(crossing)
     assert wait == (min(meetings) - now if meetings else None)
@@ -90,15 +101,28 @@ def test_the_order_on_every_link_holds_until_the_next_overtaking(
 def test_overtaking_is_exact() -> None:
     ahead = Urgency(Fraction(1, 3), Fraction(1, 7), Fraction(0), Fraction(0), 0)
     behind = Urgency(Fraction(-1, 2), Fraction(1, 3), Fraction(0), Fraction(0), 1)
-    assert overtaking_s(ahead, behind) == Fraction(5, 6) / (Fraction(1, 3) - Fraction(1, 7)) == Fraction(35, 8)
+    assert (
+        overtaking_s(ahead, behind)
+        == Fraction(5, 6) / (Fraction(1, 3) - Fraction(1, 7))
+        == Fraction(35, 8)
+    )
     assert overtaking_s(behind, ahead) is None
 
 
-def test_the_fluid_changes_rates_exactly_then(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """A job twice as fast catches up: key (t - 0) / 4 of the slow one against (t - 1) / 2 of the fast one, at t = 2."""
+def test_the_fluid_changes_rates_exactly_then(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
+    """A job twice as fast catches up: key (t - 0) / 4 of the slow one against (t - 1) / 2 of the
+    fast one, at t = 2.
+    """
     policy = Echelon(Echelon.Parameters(order="normalised"))
     jobs = [
-        Job(name, (ComputeUnit("c", "h1", Fraction(alone - 1)),), (Flow(flow, "h1", "h2", 1000, ("c",)),), (held,))
+        Job(
+            name,
+            (ComputeUnit("c", "h1", Fraction(alone - 1)),),
+            (Flow(flow, "h1", "h2", 1000, ("c",)),),
+            (held,),
+        )
         for name, flow, alone in (("slow", "f0", 4), ("fast", "f1", 2))
         for held in (EchelonFlow("H", (flow,), (Fraction(0),)),)
     ]
@@ -118,7 +142,9 @@ def test_weight_multiplies_normalised_tardiness(active: Callable[..., ActiveFlow
     order, flow, due = NormalisedTardiness(), active(0, (LINKS[0],)), Fraction(1)
     assert order.urgency(facts(4), Fraction(3), flow, due).value == Fraction(1, 2)
     assert order.urgency(facts(4, weight=3), Fraction(3), flow, due).value == Fraction(3, 2)
-    assert order.levels({"j": facts(4, weight=2)})["j"].thresholds_s == tuple(2 * part for part in THRESHOLDS)
+    assert order.levels({"j": facts(4, weight=2)})["j"].thresholds_s == tuple(
+        2 * part for part in THRESHOLDS
+    )
 
 
 def test_memory_and_head_start_shift_the_rank(active: Callable[..., ActiveFlow]) -> None:
@@ -126,7 +152,10 @@ def test_memory_and_head_start_shift_the_rank(active: Callable[..., ActiveFlow])
     order, flow = Blended(), active(0, (LINKS[0],))
     of_job = replace(facts(4, weight=2), busy_s=Fraction(1), occupied_s=Fraction(9))
     assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).value == Fraction(3, 2) / 3
-    assert order.urgency(of_job, Fraction(3), flow, Fraction(1), Fraction(6)).value == Fraction(15, 2) / 3
+    assert (
+        order.urgency(of_job, Fraction(3), flow, Fraction(1), Fraction(6)).value
+        == Fraction(15, 2) / 3
+    )
     assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).slope == Fraction(1, 3)
 
 
@@ -137,7 +166,9 @@ def test_the_unit_grows_with_the_root_of_the_links_in_use(occupied_s: Fraction) 
 
 
 def test_switches_get_what_the_rank_needs(star: Callable[..., Fabric]) -> None:
-    """The pipeline has two flows of 2 s on each of two links, 1 s apart; computing ends 1 s after the second."""
+    """The pipeline has two flows of 2 s on each of two links, 1 s apart; computing ends 1 s after
+    the second.
+    """
     computes = (
         ComputeUnit("a", "h1", Fraction(1)),
         ComputeUnit("b", "h1", Fraction(1), ("a",)),
@@ -145,13 +176,22 @@ def test_switches_get_what_the_rank_needs(star: Callable[..., Fabric]) -> None:
         ComputeUnit("d", "h2", Fraction(1), ("c", "f1")),
     )
     flows = (Flow("f0", "h1", "h2", 2000, ("a",)), Flow("f1", "h1", "h2", 2000, ("b",)))
-    job = Job("j", computes, flows, (EchelonFlow("H", ("f0", "f1"), (Fraction(0), Fraction(1))),), weight=Fraction(2))
+    job = Job(
+        "j",
+        computes,
+        flows,
+        (EchelonFlow("H", ("f0", "f1"), (Fraction(0), Fraction(1))),),
+        weight=Fraction(2),
+    )
     plan = Echelon().plan([job], star(2))
-    # It sends from 1 to 5 s and ends at 6 s, so that two links are busy for two thirds; the second flow is due at 2 s.
+    # It sends from 1 to 5 s and ends at 6 s, so that two links are busy for two thirds; the second
+    # flow is due at 2 s.
     unit_s = 3 * Fraction("1.1547")
     for flow in plan.flows:
         assert isinstance(flow.ranking, Deadline)
-        assert flow.ranking.relative == Relative(unit_s, 2 / unit_s, Fraction(3), Fraction(6, 16), STEPS)
+        assert flow.ranking.relative == Relative(
+            unit_s, 2 / unit_s, Fraction(3), Fraction(6, 16), STEPS
+        )
         assert flow.ranking.queues == range(1, 8)
 
 
@@ -183,12 +223,22 @@ def test_each_level_but_the_lowest_can_have_its_threshold() -> None:
 def test_best_effort_has_the_lowest_level_to_itself(order: str, count: int) -> None:
     """Jobs have the other seven levels."""
     levels = ORDERS[order]().levels({f"j{k}": facts(10 + k, tardiness=k) for k in range(count)})
-    assert {k for each in levels.values() for k in range(each.lowest, each.highest + 1)} == {1, 2, 3, 4, 5, 6, 7}
+    assert {k for each in levels.values() for k in range(each.lowest, each.highest + 1)} == {
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    }
 
 
 def test_by_deadline_all_jobs_have_the_median_jobs_thresholds() -> None:
     levels = EarliestDeadline().levels({"a": facts(100), "b": facts(10), "c": facts(50)})
-    assert {each.thresholds_s for each in levels.values()} == {tuple(50 * part for part in THRESHOLDS)}
+    assert {each.thresholds_s for each in levels.values()} == {
+        tuple(50 * part for part in THRESHOLDS)
+    }
     assert EarliestDeadline().levels({}) == {}
 
 
@@ -214,11 +264,15 @@ def test_smallest_tardiness_gives_each_job_a_band(count: int) -> None:
 
 
 def test_a_single_job_has_all_levels() -> None:
-    assert SmallestTardiness().levels({"j": facts(1)}) == NormalisedTardiness().levels({"j": facts(1)})
+    assert SmallestTardiness().levels({"j": facts(1)}) == NormalisedTardiness().levels(
+        {"j": facts(1)}
+    )
 
 
 def test_two_jobs_split_the_levels_and_take_every_second_threshold() -> None:
-    levels = SmallestTardiness().levels({"a": facts(1, tardiness=2), "b": facts(1, weight=4, tardiness=4)})
+    levels = SmallestTardiness().levels(
+        {"a": facts(1, tardiness=2), "b": facts(1, weight=4, tardiness=4)}
+    )
     assert (levels["b"].lowest, levels["b"].highest) == (5, 7)
     assert (levels["a"].lowest, levels["a"].highest) == (1, 4)
     assert levels["b"].thresholds_s == (THRESHOLDS[1] / 4, THRESHOLDS[3] / 4)
@@ -243,7 +297,9 @@ def test_effective_tardiness_of_a_staggered_echelonflow() -> None:
 
 
 def test_effective_tardiness_counts_the_time_a_link_waits() -> None:
-    """The second flow alone starts at its ideal time, after the link has been idle: the flows are 1 s and 3 s late."""
+    """The second flow alone starts at its ideal time, after the link has been idle: the flows are 1
+    s and 3 s late.
+    """
     flows = flows_between([("h1", "h2", 1000), ("h1", "h2", 3000)])
     echelonflow = EchelonFlow("H", ("f0", "f1"), (Fraction(0), Fraction(5)))
     job = Job("j", (), flows, (echelonflow,))
@@ -254,7 +310,9 @@ def test_effective_tardiness_counts_the_time_a_link_waits() -> None:
 @settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 99)).filter(lambda f: f[0] != f[1]),
+        st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 99)).filter(
+            lambda f: f[0] != f[1]
+        ),
         min_size=1,
         max_size=6,
     ),
@@ -266,7 +324,11 @@ def test_effective_tardiness_of_a_coflow_is_its_bottleneck(
     flows = flows_between([(f"h{a}", f"h{b}", size) for a, b, size in shuffle])
     echelonflow = EchelonFlow("H", tuple(f.name for f in flows), (offset,) * len(flows))
     job = Job("j", (), flows, (echelonflow,))
-    capacities = {link: Fraction(7) for k in range(1, 4) for link in ((f"h{k}", "s1"), ("s1", f"h{k}"))}
+    capacities = {
+        link: Fraction(7) for k in range(1, 4) for link in ((f"h{k}", "s1"), ("s1", f"h{k}"))
+    }
     ports = [sum(s for a, _, s in shuffle if a == k) for k in (1, 2, 3)]
     ports += [sum(s for _, b, s in shuffle if b == k) for k in (1, 2, 3)]
-    assert effective_tardiness_s(echelonflow, job, paths_of(job), capacities) == Fraction(max(ports), 7)
+    assert effective_tardiness_s(echelonflow, job, paths_of(job), capacities) == Fraction(
+        max(ports), 7
+    )

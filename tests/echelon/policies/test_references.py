@@ -29,18 +29,29 @@ UP = (("h1", "s1"), ("s1", "h2"))
 
 
 def two_hops(name: str = "job") -> Job:
-    """Return two micro-batches through three stages; every compute unit takes 1 s, every flow 2 s on the star.
+    """Return two micro-batches through three stages; every compute unit takes 1 s, every flow 2 s
+    on the star.
 
-    Alone the flows of the first hop start at 1 and 2 s and end at 3 and 5 s, those of the second start at 4 and 6 s.
+    Alone the flows of the first hop start at 1 and 2 s and end at 3 and 5 s, those of the second
+    start at 4 and 6 s.
     """
     computes = [ComputeUnit("c1.1", "h1", ONE), ComputeUnit("c1.2", "h1", ONE, ("c1.1",))]
-    computes += [ComputeUnit(f"c2.{m}", "h2", ONE, (f"a{m}",) + (("c2.1",) if m == 2 else ())) for m in (1, 2)]
-    computes += [ComputeUnit(f"c3.{m}", "h3", ONE, (f"b{m}",) + (("c3.1",) if m == 2 else ())) for m in (1, 2)]
+    computes += [
+        ComputeUnit(f"c2.{m}", "h2", ONE, (f"a{m}",) + (("c2.1",) if m == 2 else ()))
+        for m in (1, 2)
+    ]
+    computes += [
+        ComputeUnit(f"c3.{m}", "h3", ONE, (f"b{m}",) + (("c3.1",) if m == 2 else ()))
+        for m in (1, 2)
+    ]
     flows = [Flow(f"a{m}", "h1", "h2", 2000, (f"c1.{m}",)) for m in (1, 2)]
     flows += [Flow(f"b{m}", "h2", "h3", 2000, (f"c2.{m}",)) for m in (1, 2)]
     offsets = (Fraction(0), ONE)
     # Listed against the order in which they start.
-    echelonflows = (EchelonFlow("B", ("b1", "b2"), offsets), EchelonFlow("A", ("a1", "a2"), offsets))
+    echelonflows = (
+        EchelonFlow("B", ("b1", "b2"), offsets),
+        EchelonFlow("A", ("a1", "a2"), offsets),
+    )
     return Job(name, tuple(computes), tuple(flows), echelonflows)
 
 
@@ -53,8 +64,8 @@ def planned(job: Job, fabric: Fabric) -> dict[str, Due]:
 
 
 def test_all_hops_count_from_the_first(star: Callable[..., Fabric]) -> None:
-    """The second hop, alone, begins 3 s after the first. Its flows then start 2 s apart, but are due 1 s apart, as
-    arranged."""
+    """The second hop, alone, begins 3 s after the first. Its flows then start 2 s apart, but are
+    due 1 s apart, as arranged."""
     assert planned(two_hops(), star(3)) == {
         "a1": Due("A", Fraction(0)),
         "a2": Due("A", Fraction(1)),
@@ -64,8 +75,8 @@ def test_all_hops_count_from_the_first(star: Callable[..., Fabric]) -> None:
 
 
 def test_a_wrong_profile_moves_later_hops(star: Callable[..., Fabric]) -> None:
-    """The profile has 1.2 s for each second: between the hops are one such unit and 2 s of sending, which needs no
-    profile.
+    """The profile has 1.2 s for each second: between the hops are one such unit and 2 s of sending,
+    which needs no profile.
     """
     believed = with_profile_error(two_hops(), Fraction(1, 5))
     assert planned(believed, star(3)) == {
@@ -77,7 +88,9 @@ def test_a_wrong_profile_moves_later_hops(star: Callable[..., Fabric]) -> None:
 
 
 def test_a_single_echelonflow_counts_from_its_own_beginning(star: Callable[..., Fabric]) -> None:
-    """The second flow is due 2 s after the first by its arrangement, though it starts only 5 s after it."""
+    """The second flow is due 2 s after the first by its arrangement, though it starts only 5 s
+    after it.
+    """
     computes = (ComputeUnit("c1", "h1", ONE), ComputeUnit("c2", "h1", Fraction(5), ("c1",)))
     flows = (Flow("f1", "h1", "h2", 1000, ("c1",)), Flow("f2", "h1", "h2", 1000, ("c2",)))
     job = Job("job", computes, flows, (EchelonFlow("H", ("f1", "f2"), (Fraction(0), Fraction(2))),))
@@ -98,13 +111,20 @@ def test_flows_that_start_together_keep_their_arrangement(star: Callable[..., Fa
 
 
 def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., Fabric]) -> None:
-    """The flow needed first starts last: it must not be due after the other, and it goes first once it is there."""
+    """The flow needed first starts last: it must not be due after the other, and it goes first once
+    it is there.
+    """
     computes = (ComputeUnit("slow", "h1", Fraction(4)), ComputeUnit("fast", "h1", ONE))
-    flows = (Flow("needed", "h1", "h2", 1000, ("slow",)), Flow("later", "h1", "h2", 9000, ("fast",)))
+    flows = (
+        Flow("needed", "h1", "h2", 1000, ("slow",)),
+        Flow("later", "h1", "h2", 9000, ("fast",)),
+    )
     job = Job("job", computes, flows, (EchelonFlow("H", ("needed", "later"), (Fraction(0), ONE)),))
     due = planned(job, star(2))
     assert due["needed"].offset_s <= due["later"].offset_s
-    record = simulate([job], star(2), make_policy("echelon"), 1, ideal=True).jobs["job"].iterations[0]
+    record = (
+        simulate([job], star(2), make_policy("echelon"), 1, ideal=True).jobs["job"].iterations[0]
+    )
     assert (record.flows["needed"].finish, record.flows["later"].finish) == (5, 11)
 
 
@@ -138,10 +158,16 @@ def test_the_latest_finish_leaves_time_for_the_longest_path_behind(seed: int) ->
         else:
             steps.append(Flow(f"f{number}", "h1", "h2", 1000 * random.randint(1, 9), after))
     steps.append(Flow("last", "h1", "h2", 1000, (steps[-1].name,)))
-    own_s = {s.name: s.duration_s if isinstance(s, ComputeUnit) else Fraction(s.size_bytes, 1000) for s in steps}
+    own_s = {
+        s.name: s.duration_s if isinstance(s, ComputeUnit) else Fraction(s.size_bytes, 1000)
+        for s in steps
+    }
 
     def longest_s(name: str) -> Fraction:
-        return max((own_s[s.name] + longest_s(s.name) for s in steps if name in s.after), default=Fraction(0))
+        return max(
+            (own_s[s.name] + longest_s(s.name) for s in steps if name in s.after),
+            default=Fraction(0),
+        )
 
     flows = tuple(s for s in steps if isinstance(s, Flow))
     held = EchelonFlow.coflow("H", [flow.name for flow in flows])
@@ -151,17 +177,27 @@ def test_the_latest_finish_leaves_time_for_the_longest_path_behind(seed: int) ->
     paths = FlowPaths().update([job], fabric)["j"]
     due = References().plan({"j": (job, alone, paths, fabric.capacity_Bps)})["j"]
     for flow in flows:
-        assert due[flow.name].latest_s == duration_s(alone) - alone.references["H"] - longest_s(flow.name)
+        assert due[flow.name].latest_s == duration_s(alone) - alone.references["H"] - longest_s(
+            flow.name
+        )
 
 
 def two_hosts() -> Fabric:
     """Return two hosts at a switch, with links of 1000 bytes a second."""
-    hosts = {name: Host(name, f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n, name in enumerate(("h1", "h2"), start=1)}
-    cables = [CableLink(LinkEnd(host, 0), LinkEnd("s1", n), 8000, Fraction(0)) for n, host in enumerate(hosts)]
+    hosts = {
+        name: Host(name, f"10.0.0.{n}", f"02:00:00:00:00:0{n}")
+        for n, name in enumerate(("h1", "h2"), start=1)
+    }
+    cables = [
+        CableLink(LinkEnd(host, 0), LinkEnd("s1", n), 8000, Fraction(0))
+        for n, host in enumerate(hosts)
+    ]
     return Fabric("two", hosts, {"s1": Switch("s1", 1)}, tuple(cables))
 
 
-def test_lost_time_is_not_forgotten(star: Callable[..., Fabric], active: Callable[..., ActiveFlow]) -> None:
+def test_lost_time_is_not_forgotten(
+    star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
+) -> None:
     reference = ready(star)
     assert reference.deadlines_s([active(0, UP, start_s=Fraction(10))]) == [10]
     late = [active(1, UP, start_s=Fraction(20), ideal_finish_s=Fraction(20))]
@@ -171,15 +207,17 @@ def test_lost_time_is_not_forgotten(star: Callable[..., Fabric], active: Callabl
 def test_without_the_first_flow_its_start_is_inferred(
     star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
 ) -> None:
-    """The reference is inferred as by a switch that never sees the first flow; an iteration's beginning stays once
-    it is known.
+    """The reference is inferred as by a switch that never sees the first flow; an iteration's
+    beginning stays once it is known.
     """
     reference = ready(star)
     assert reference.deadlines_s([active(1, UP, start_s=Fraction(20))]) == [20]
     assert reference.deadlines_s([active(0, UP, start_s=Fraction(30))]) == [17]
 
 
-def test_each_iteration_begins_anew(star: Callable[..., Fabric], active: Callable[..., ActiveFlow]) -> None:
+def test_each_iteration_begins_anew(
+    star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
+) -> None:
     reference = ready(star)
     first = active(0, UP, start_s=Fraction(10))
     second = active(0, UP, start_s=Fraction(100), iteration=2)
@@ -199,9 +237,12 @@ def test_a_pipeline_is_not_starved_by_jobs_of_one_large_flow() -> None:
     scenario = load_scenario(SCENARIOS / "shared_link.yaml")
 
     def slowdowns(policy: str) -> list[float]:
-        result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), scenario.iterations, ideal=True)
+        result = simulate(
+            scenario.jobs, scenario.fabric, make_policy(policy), scenario.iterations, ideal=True
+        )
         return [
-            fmean(map(float, result.iteration_times_s(job.name))) / float(alone_iteration_s(job, scenario.fabric))
+            fmean(map(float, result.iteration_times_s(job.name)))
+            / float(alone_iteration_s(job, scenario.fabric))
             for job in scenario.jobs
         ]
 

@@ -1,4 +1,6 @@
-"""The registry of policies: names, parameters and their ranges, and what is refused in which words."""
+"""The registry of policies: names, parameters and their ranges, and what is refused in which
+words.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from pydantic import Field
 
 from echelon.model.documents import Section, suggestion
 from echelon.planning.plan import PlanError
-from echelon.planning.policies import PolicyChoiceError, choices, make_policy, parse_parameters, policy_names, registry
+from echelon.planning.policies import (
+    PolicyChoiceError,
+    choices,
+    make_policy,
+    parse_parameters,
+    policy_names,
+    registry,
+)
 from echelon.planning.policies.fifo import Fifo
 from echelon.planning.policies.orders import ORDERS
 from tests.echelon.policies.registering import register
@@ -47,7 +56,9 @@ def test_the_projects_own_policies_are_registered() -> None:
 
 
 def test_the_choices_are_those_that_exist() -> None:
-    """The choices of a parameter's type are those that the policy looks up; they are written in two places."""
+    """The choices of a parameter's type are those that the policy looks up; they are written in two
+    places.
+    """
     known = choices()
     ours = {name: known["echelon"][name] for name in ("order", *COMBINED)}
     assert ours == {"order": ("left", *ORDERS), **COMBINED}
@@ -81,9 +92,19 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
     ("name", "given", "parameter", "reason"),
     [
         ("echelonn", {}, None, "unknown policy 'echelonn' (did you mean 'echelon'?)"),
-        ("zzz", {}, None, f"unknown policy 'zzz' ({suggestion('zzz', [*policy_names(), 'tuned'])})"),
+        (
+            "zzz",
+            {},
+            None,
+            f"unknown policy 'zzz' ({suggestion('zzz', [*policy_names(), 'tuned'])})",
+        ),
         ("fair", {"order": "setf"}, "order", "is not a parameter of policy 'fair' (known: none)"),
-        ("echelon", {"odrer": "setf"}, "odrer", "is not a parameter of policy 'echelon' (did you mean 'order'?)"),
+        (
+            "echelon",
+            {"odrer": "setf"},
+            "odrer",
+            "is not a parameter of policy 'echelon' (did you mean 'order'?)",
+        ),
         (
             "echelon",
             {"order": "edf"},
@@ -92,7 +113,12 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
         ),
         ("tuned", {"levels": "9"}, "levels", "'9' is too large (give 8 or less)"),
         ("tuned", {"levels": 0}, "levels", "0 is too small (give 1 or more)"),
-        ("tuned", {"levels": "many"}, "levels", "'many' is not a whole number (write for example 3)"),
+        (
+            "tuned",
+            {"levels": "many"},
+            "levels",
+            "'many' is not a whole number (write for example 3)",
+        ),
     ],
 )
 def test_what_is_refused_names_policy_parameter_and_what_is_allowed(
@@ -102,11 +128,18 @@ def test_what_is_refused_names_policy_parameter_and_what_is_allowed(
         with pytest.raises(PolicyChoiceError) as caught:
             refuse(name, given)
         assert (caught.value.parameter, caught.value.reason) == (parameter, reason)
-        assert str(caught.value) == (f"policy {name}: {parameter}: {reason}" if parameter else reason)
+        assert str(caught.value) == (
+            f"policy {name}: {parameter}: {reason}" if parameter else reason
+        )
 
 
 @pytest.mark.parametrize(
-    "value", ["echelon.planning.policies.lost:Lost", "echelon.planning.plan:Lost", "echelon.planning.plan:Plan"]
+    "value",
+    [
+        "echelon.planning.policies.lost:Lost",
+        "echelon.planning.plan:Lost",
+        "echelon.planning.plan:Plan",
+    ],
 )
 def test_a_policy_that_cannot_be_loaded_is_named_and_harms_no_other(
     value: str, monkeypatch: pytest.MonkeyPatch
@@ -114,7 +147,9 @@ def test_a_policy_that_cannot_be_loaded_is_named_and_harms_no_other(
     lost = metadata.EntryPoint("lost", value, registry.GROUP)
     everything = {**registry.registered(), "lost": lost}
     monkeypatch.setattr(registry, "registered", lambda: everything)
-    with pytest.raises(PolicyChoiceError, match=r"policy 'lost' of .*\(repair or remove it\)") as caught:
+    with pytest.raises(
+        PolicyChoiceError, match=r"policy 'lost' of .*\(repair or remove it\)"
+    ) as caught:
         make_policy("lost")
     assert caught.value.code == "unknown-policy"
     assert set(choices()) == set(everything) - {"lost"}

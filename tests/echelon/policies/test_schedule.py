@@ -34,14 +34,18 @@ def test_each_flow_has_a_queue_weighted_by_its_rate(active: Callable[..., Active
     assert schedule[0].level == 0
 
 
-def test_six_flows_fit_and_none_is_best_effort_or_control(active: Callable[..., ActiveFlow]) -> None:
+def test_six_flows_fit_and_none_is_best_effort_or_control(
+    active: Callable[..., ActiveFlow],
+) -> None:
     queues, _ = to_schedule([active(k, (PORTS[0],)) for k in range(6)], fractions(*[1] * 6))
     assert sorted(queues.values()) == [1, 2, 3, 4, 5, 6]
     crowded, _ = to_schedule([active(k, (PORTS[0],)) for k in range(7)], fractions(*[1] * 7))
     assert len(set(crowded.values())) == 1
 
 
-def test_waiting_flows_have_queues_of_their_own_beside_best_effort(active: Callable[..., ActiveFlow]) -> None:
+def test_waiting_flows_have_queues_of_their_own_beside_best_effort(
+    active: Callable[..., ActiveFlow],
+) -> None:
     flows = [
         active(0, (PORTS[0],)),
         active(1, (PORTS[0],), job="waiting"),
@@ -50,7 +54,13 @@ def test_waiting_flows_have_queues_of_their_own_beside_best_effort(active: Calla
     ]
     queues, ports = to_schedule(flows, fractions(5, 0, 7, 0))
     assert queues["", "f2"] == 0
-    assert len({queues["j", "f0"], queues["waiting", "f1"], queues["waiting", "f3"]} - {0, CONTROL_QUEUE}) == 3
+    assert (
+        len(
+            {queues["j", "f0"], queues["waiting", "f1"], queues["waiting", "f3"]}
+            - {0, CONTROL_QUEUE}
+        )
+        == 3
+    )
     assert ports[PORTS[0]][queues["waiting", "f1"]] == ports[PORTS[0]][0] == QueuePlan(level=0)
     for port in PORTS[:2]:
         assert ports[port][queues["waiting", "f3"]] == QueuePlan(level=0)
@@ -70,13 +80,20 @@ def test_a_flow_that_waits_goes_on_in_its_queue(active: Callable[..., ActiveFlow
     waiting, meanwhile = to_schedule(flows, fractions(0, 1), sending)
     again, after = to_schedule(flows, fractions(1, 1), waiting)
     assert sending == waiting == again
-    levels = [schedule[PORTS[0]][sending["j", "f0"]].level for schedule in (before, meanwhile, after)]
+    levels = [
+        schedule[PORTS[0]][sending["j", "f0"]].level for schedule in (before, meanwhile, after)
+    ]
     assert levels == [1, 0, 1]
 
 
 def test_where_too_many_meet_coflows_share(active: Callable[..., ActiveFlow]) -> None:
-    """Eight flows of two coflows at one port have two queues. A flow at another port keeps its own."""
-    flows = [active(k, (PORTS[0],), job=f"j{k % 2}") for k in range(8)] + [active(8, (PORTS[1],), job="other")]
+    """Eight flows of two coflows at one port have two queues.
+
+    A flow at another port keeps its own.
+    """
+    flows = [active(k, (PORTS[0],), job=f"j{k % 2}") for k in range(8)] + [
+        active(8, (PORTS[1],), job="other")
+    ]
     queues, ports = to_schedule(flows, fractions(*[1] * 4, *[2] * 4, 9))
     first = {queues[f"j{k % 2}", f"f{k}"] for k in range(0, 8, 2)}
     second = {queues[f"j{k % 2}", f"f{k}"] for k in range(1, 8, 2)}
@@ -86,9 +103,11 @@ def test_where_too_many_meet_coflows_share(active: Callable[..., ActiveFlow]) ->
     assert ports[PORTS[1]][queues["other", "f8"]].weight == HIGHEST_WEIGHT
 
 
-def test_more_coflows_than_queues_share_those_of_the_fewest_flows(active: Callable[..., ActiveFlow]) -> None:
-    """The number of flows counts, not their rates: two flows of j0, which send nothing, are more than one that sends
-    a lot.
+def test_more_coflows_than_queues_share_those_of_the_fewest_flows(
+    active: Callable[..., ActiveFlow],
+) -> None:
+    """The number of flows counts, not their rates: two flows of j0, which send nothing, are more
+    than one that sends a lot.
     """
     jobs = ["j0", "j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"]
     flows = [active(k, (PORTS[0],), job=job) for k, job in enumerate(jobs)]
@@ -115,11 +134,18 @@ def test_a_flow_keeps_its_queue(active: Callable[..., ActiveFlow]) -> None:
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 11), st.lists(st.integers(0, 3), min_size=12, max_size=12)), max_size=25))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 11), st.lists(st.integers(0, 3), min_size=12, max_size=12)),
+        max_size=25,
+    )
+)
 def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
     active: Callable[..., ActiveFlow], steps: list[tuple[int, list[int]]]
 ) -> None:
-    """Twelve flows start and finish at one port, at most six at a time, each at first where its plan had put it."""
+    """Twelve flows start and finish at one port, at most six at a time, each at first where its
+    plan had put it.
+    """
     remembered = {("j", f"f{k}"): 1 + k % 6 for k in range(12)}
     running: dict[int, ActiveFlow] = {}
     for sequence, (number, rates) in enumerate(steps):
@@ -129,7 +155,9 @@ def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
             del before["j", f"f{number}"]
         elif len(running) < len(JOB_QUEUES):
             running[number] = replace(active(sequence, (PORTS[0],)), flow=f"f{number}")
-        queues, _ = to_schedule(list(running.values()), fractions(*(rates[k] for k in running)), remembered)
+        queues, _ = to_schedule(
+            list(running.values()), fractions(*(rates[k] for k in running)), remembered
+        )
         assert len(set(queues.values())) == len(running)
         assert {key: queues[key] for key in before} == before
         remembered |= queues
@@ -150,7 +178,9 @@ def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
 def test_any_allocation_becomes_a_schedule(
     active: Callable[..., ActiveFlow], shapes: list[tuple[list[Link], str | None, int, int]]
 ) -> None:
-    flows = [active(k, tuple(links), echelonflow=held) for k, (links, held, _, _) in enumerate(shapes)]
+    flows = [
+        active(k, tuple(links), echelonflow=held) for k, (links, held, _, _) in enumerate(shapes)
+    ]
     rates = fractions(*(rate for _, _, rate, _ in shapes))
     queues, ports = to_schedule(flows, rates)
     assert all(queues[f.job, f.flow] in (JOB_QUEUES if f.echelonflow else [0]) for f in flows)
@@ -168,13 +198,17 @@ def test_any_allocation_becomes_a_schedule(
             # Only what waits by the policy's will is below.
             assert schedule[queue].level == int(queue not in load or load[queue] > 0)
             if load.get(queue):
-                assert abs(schedule[queue].weight - HIGHEST_WEIGHT * load[queue] / most) <= Fraction(1, 2)
+                assert abs(
+                    schedule[queue].weight - HIGHEST_WEIGHT * load[queue] / most
+                ) <= Fraction(1, 2)
     other = fractions(*(rate for _, _, _, rate in shapes))
     assert to_schedule(flows, other, queues)[0] == to_schedule(flows, other)[0] == queues
 
 
 def test_ranks_are_levels(active: Callable[..., ActiveFlow]) -> None:
-    """The most urgent of three coflows is at the top of each port where it is, with one queue for its flows."""
+    """The most urgent of three coflows is at the top of each port where it is, with one queue for
+    its flows.
+    """
     flows = [
         active(0, (PORTS[0],), job="last"),
         active(1, (PORTS[0],), job="first"),
@@ -185,8 +219,14 @@ def test_ranks_are_levels(active: Callable[..., ActiveFlow]) -> None:
     queues, ports = to_levels(flows, [2, 0, 0, 1, 3])
     assert queues["first", "f1"] == queues["first", "f2"]
     assert queues["", "f4"] == 0
-    levels = [ports[PORTS[0]][queues[job, flow]].level for job, flow in (("first", "f1"), ("second", "f3"))]
-    assert levels == [ports[PORTS[1]][queues[job, flow]].level for job, flow in (("first", "f2"), ("second", "f3"))]
+    levels = [
+        ports[PORTS[0]][queues[job, flow]].level
+        for job, flow in (("first", "f1"), ("second", "f3"))
+    ]
+    assert levels == [
+        ports[PORTS[1]][queues[job, flow]].level
+        for job, flow in (("first", "f2"), ("second", "f3"))
+    ]
     assert [*levels, ports[PORTS[0]][queues["last", "f0"]].level] == [6, 5, 4]
     assert [ports[PORTS[0]][queue].level for queue in (0, CONTROL_QUEUE)] == [0, 7]
 

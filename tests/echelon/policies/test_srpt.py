@@ -24,8 +24,8 @@ def flow_job(name: str, start_s: Fraction, size_bytes: int) -> Job:
 
 
 def finish_times(arrivals: list[tuple[int, int]]) -> list[int]:
-    """Return the times at which SRPT finishes each (arrival, size) on one link of 1 byte per millisecond, byte by
-    byte.
+    """Return the times at which SRPT finishes each (arrival, size) on one link of 1 byte per
+    millisecond, byte by byte.
     """
     left = [size for _, size in arrivals]
     done = [0] * len(arrivals)
@@ -42,8 +42,12 @@ def finish_times(arrivals: list[tuple[int, int]]) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
-def test_flows_finish_as_in_a_model_of_bytes(star: Callable[..., Fabric], arrivals: list[tuple[int, int]]) -> None:
-    """Mean completion times agree; in ties the order of names decides, which the two break differently."""
+def test_flows_finish_as_in_a_model_of_bytes(
+    star: Callable[..., Fabric], arrivals: list[tuple[int, int]]
+) -> None:
+    """Mean completion times agree; in ties the order of names decides, which the two break
+    differently.
+    """
     jobs = [flow_job(f"j{k}", Fraction(at, 1000), size) for k, (at, size) in enumerate(arrivals)]
     result = simulate(jobs, star(2), Srpt(), 1, until="exactly", ideal=True)
     finishes = [float(record.iterations[0].finish or 0) for record in result.jobs.values()]
@@ -63,7 +67,8 @@ def test_a_flow_that_is_nearly_done_is_not_interrupted(
     ]
     allocation = policy.allocate(Fraction(5), flows)
     assert allocation.rates_Bps == (0, 1000, 1000, 0)
-    # The flow to h2 that waits for its host has 10 bytes; the one that is served there has as many in 10 ms.
+    # The flow to h2 that waits for its host has 10 bytes; the one that is served there has as many
+    # in 10 ms.
     assert allocation.valid_until_s == 5 + Fraction(10, 1000)
 
 
@@ -74,10 +79,13 @@ def test_thresholds_give_each_queue_the_same_bytes(sizes: list[int], queues: int
     assert all(0 < threshold < max(sizes) for threshold in thresholds)
     edges = [0, *thresholds, max(sizes)]
     passed = [sum(min(size, edge) for size in sizes) for edge in edges]
-    # A threshold is a whole number of bytes, below the exact one by less than one byte of each flow.
+    # A threshold is a whole number of bytes, below the exact one by less than one byte of each
+    # flow.
     for k, threshold in enumerate(thresholds):
         if len(thresholds) == queues - 1:
-            assert 0 <= Fraction(sum(sizes) * (k + 1), queues) - passed[k + 1] < len(sizes), threshold
+            assert 0 <= Fraction(sum(sizes) * (k + 1), queues) - passed[k + 1] < len(sizes), (
+                threshold
+            )
 
 
 def test_a_flow_rises_as_its_bytes_pass(star: Callable[..., Fabric]) -> None:

@@ -1,4 +1,6 @@
-"""A policy that is asked again and again: what one job's coming or going changes, and what it does not."""
+"""A policy that is asked again and again: what one job's coming or going changes, and what it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,13 @@ from tests.faults import coded
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {f"h{i}": LEAVES[(i - 1) // 4] for i in range(1, 9)}
 SETF = partial(make_policy, "echelon", order="setf")
-"""The policy that cuts the levels into one band for each job: a job that comes may move the others' bands."""
+"""The policy that cuts the levels into one band for each job: a job that comes may move the others'
+bands.
+"""
 COMPARING = {"cassini", "crux", "srpt", "unfair"}
-"""The policies that compare jobs with each other: a job that comes or goes may change what the others have."""
+"""The policies that compare jobs with each other: a job that comes or goes may change what the
+others have.
+"""
 UNMOVED = [
     *(partial(make_policy, name) for name in policy_names() if name not in COMPARING),
     partial(make_policy, "cassini", enforce="hosts"),
@@ -60,7 +66,11 @@ ALL = [*KEEPING_QUEUES, *IN_ORDER]
 
 def leaf_spine() -> Fabric:
     ends = [(host, 0, leaf, port) for port, (host, leaf) in enumerate(HOSTS.items(), start=1)]
-    ends += [(leaf, 20 + j, spine, i) for i, leaf in enumerate(LEAVES, start=1) for j, spine in enumerate(SPINES)]
+    ends += [
+        (leaf, 20 + j, spine, i)
+        for i, leaf in enumerate(LEAVES, start=1)
+        for j, spine in enumerate(SPINES)
+    ]
     return Fabric(
         "leaf-spine",
         {h: Host(h, f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i, h in enumerate(HOSTS, start=1)},
@@ -87,7 +97,9 @@ workers = st.lists(st.sampled_from(sorted(HOSTS)), min_size=2, max_size=4, uniqu
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[Job]]:
-    """Draw sets of jobs, each with one more or one less than the one before, or with one changed."""
+    """Draw sets of jobs, each with one more or one less than the one before, or with one
+    changed.
+    """
     present: dict[str, Job] = {}
     out = []
     for _ in range(draw(st.integers(2, 6))):
@@ -106,14 +118,18 @@ def histories(draw: st.DrawFn) -> list[list[Job]]:
 def test_a_plan_does_not_say_less_for_having_been_made_before(
     history: list[list[Job]], make: Callable[[], Policy]
 ) -> None:
-    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy without a past,
-    except for what balances jobs against each other."""
+    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy
+    without a past, except for what balances jobs against each other."""
     policy = make()
     for jobs in history:
         plan = policy.plan(jobs, FABRIC)
         fresh = make().plan(jobs, FABRIC)
-        assert [(f.job, f.flow) for f in plan.flows] == [(job.name, f.name) for job in jobs for f in job.flows]
-        assert dict(plan.by_job) == {job.name: tuple(f for f in plan.flows if f.job == job.name) for job in jobs}
+        assert [(f.job, f.flow) for f in plan.flows] == [
+            (job.name, f.name) for job in jobs for f in job.flows
+        ]
+        assert dict(plan.by_job) == {
+            job.name: tuple(f for f in plan.flows if f.job == job.name) for job in jobs
+        }
         assert replace(plan, flows=(), shifts_s={}) == replace(fresh, flows=(), shifts_s={})
         for now, then in zip(plan.flows, fresh.flows, strict=True):
             assert len(now.path) == len(then.path)
@@ -126,7 +142,10 @@ def test_a_plan_does_not_say_less_for_having_been_made_before(
 
 @pytest.mark.parametrize("name", policy_names())
 def test_a_policy_that_nobody_needs_is_gone_at_once(name: str) -> None:
-    """It is in no cycle: it holds very many objects, and dry runs copy it. So does what it holds of its jobs."""
+    """It is in no cycle: it holds very many objects, and dry runs copy it.
+
+    So does what it holds of its jobs.
+    """
     policy = make_policy(name)
     policy.plan([ring("a", ["h1", "h5"]), ring("b", ["h1", "h6"])], FABRIC)
     gc.disable()
@@ -142,7 +161,9 @@ def test_a_policy_that_nobody_needs_is_gone_at_once(name: str) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(UNMOVED))
-def test_other_jobs_keep_their_plans_as_objects(history: list[list[Job]], make: Callable[[], Policy]) -> None:
+def test_other_jobs_keep_their_plans_as_objects(
+    history: list[list[Job]], make: Callable[[], Policy]
+) -> None:
     policy = make()
     before: Mapping[str, tuple[FlowPlan, ...]] = {}
     known: dict[str, Job] = {}
@@ -156,7 +177,9 @@ def test_other_jobs_keep_their_plans_as_objects(history: list[list[Job]], make: 
 
 @pytest.mark.parametrize("make", KEEPING_QUEUES)
 def test_only_what_crosses_a_drained_link_moves(make: Callable[[], Policy]) -> None:
-    jobs = [ring(f"j{k}", [f"h{k}", f"h{k + 4}"]) for k in (1, 2, 3, 4)] + [ring("within", ["h1", "h2"])]
+    jobs = [ring(f"j{k}", [f"h{k}", f"h{k + 4}"]) for k in (1, 2, 3, 4)] + [
+        ring("within", ["h1", "h2"])
+    ]
     policy = make()
     before = policy.plan(jobs, FABRIC)
     drained = FABRIC.without([("l1", "p1")])
@@ -167,7 +190,9 @@ def test_only_what_crosses_a_drained_link_moves(make: Callable[[], Policy]) -> N
         assert now.ranking == was.ranking
         assert now.path == tuple("p2" if node == "p1" else node for node in was.path)
     again = policy.plan(jobs, FABRIC.without([]))
-    assert [f.path for f in again.flows] == [f.path for f in after.flows], "the links of yesterday are as good"
+    assert [f.path for f in again.flows] == [f.path for f in after.flows], (
+        "the links of yesterday are as good"
+    )
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -201,7 +226,10 @@ def test_fair_begins_jobs_that_come_one_by_one_at_different_queues() -> None:
     assert abs(first["j0"] - first["j1"]) == 3
 
 
-@given(st.lists(st.sets(st.sampled_from("abcdefghij"), min_size=1), min_size=1, max_size=8), st.integers(2, 8))
+@given(
+    st.lists(st.sets(st.sampled_from("abcdefghij"), min_size=1), min_size=1, max_size=8),
+    st.integers(2, 8),
+)
 def test_beginnings_are_spread_and_kept(history: list[set[str]], size: int) -> None:
     known: dict[str, int] = {}
     for present in history:
@@ -226,9 +254,13 @@ def facts(alone_s: Fraction | int) -> JobFacts:
 def test_shared_thresholds_change_only_when_the_typical_job_does() -> None:
     order = EarliestDeadline()
     first = order.levels({"a": facts(8)})["a"]
-    assert order.levels({"a": facts(8), "b": facts(12)})["a"] == first  # the median is 10, a quarter more
+    assert (
+        order.levels({"a": facts(8), "b": facts(12)})["a"] == first
+    )  # the median is 10, a quarter more
     assert order.levels({"a": facts(8), "b": facts(13)})["a"] != first
-    assert order.levels({"a": facts(9), "b": facts(9)})["a"] != first  # within a quarter of 10.5: as set last
+    assert (
+        order.levels({"a": facts(9), "b": facts(9)})["a"] != first
+    )  # within a quarter of 10.5: as set last
     assert order.levels({"a": facts(8)})["a"] == first  # not within it: set anew
     assert order.levels({}) == {}
 

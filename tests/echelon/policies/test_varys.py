@@ -34,7 +34,9 @@ def ready(fabric: Fabric) -> Varys:
 
 
 shuffles = st.lists(
-    st.tuples(st.integers(1, HOSTS), st.integers(1, HOSTS), st.integers(1, 5000)).filter(lambda f: f[0] != f[1]),
+    st.tuples(st.integers(1, HOSTS), st.integers(1, HOSTS), st.integers(1, 5000)).filter(
+        lambda f: f[0] != f[1]
+    ),
     min_size=1,
     max_size=8,
 )
@@ -43,13 +45,27 @@ shuffles = st.lists(
 @settings(max_examples=examples(60), deadline=None)
 @given(shuffle=shuffles)
 def test_a_lone_coflow_can_finish_at_its_bottleneck(
-    active: Callable[..., ActiveFlow], star: Callable[..., Fabric], shuffle: list[tuple[int, int, int]]
+    active: Callable[..., ActiveFlow],
+    star: Callable[..., Fabric],
+    shuffle: list[tuple[int, int, int]],
 ) -> None:
-    """MADD gives every flow the rate that ends at Gamma; backfill only adds to it, nothing on the bottleneck."""
+    """MADD gives every flow the rate that ends at Gamma; backfill only adds to it, nothing on the
+    bottleneck.
+    """
     fabric = star(HOSTS)
-    flows = [active(k, (up(a), down(b)), remaining_bytes=size) for k, (a, b, size) in enumerate(shuffle)]
-    gamma = max(Fraction(sum(size for _, b, size in shuffle if b == h), 1000) for h in range(1, HOSTS + 1))
-    gamma = max(gamma, *(Fraction(sum(size for a, _, size in shuffle if a == h), 1000) for h in range(1, HOSTS + 1)))
+    flows = [
+        active(k, (up(a), down(b)), remaining_bytes=size) for k, (a, b, size) in enumerate(shuffle)
+    ]
+    gamma = max(
+        Fraction(sum(size for _, b, size in shuffle if b == h), 1000) for h in range(1, HOSTS + 1)
+    )
+    gamma = max(
+        gamma,
+        *(
+            Fraction(sum(size for a, _, size in shuffle if a == h), 1000)
+            for h in range(1, HOSTS + 1)
+        ),
+    )
     sharing = FlowSharing(flows, fabric.capacity_Bps)
     assert bottleneck_s(sharing.load_bytes(("j", 1, "H")), fabric.capacity_Bps) == gamma
     rates = ready(fabric).allocate(Fraction(0), flows).rates_Bps
@@ -59,16 +75,22 @@ def test_a_lone_coflow_can_finish_at_its_bottleneck(
         for link in (up(host), down(host)):
             load = sum(flow.remaining_bytes for flow in flows if link in flow.links)
             if load / 1000 == gamma:
-                assert {t for t, flow in zip(finish, flows, strict=True) if link in flow.links} == {gamma}
+                assert {t for t, flow in zip(finish, flows, strict=True) if link in flow.links} == {
+                    gamma
+                }
 
 
-def test_flows_of_one_port_finish_together(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
+def test_flows_of_one_port_finish_together(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
     flows = [active(k, (up(k), down(4)), remaining_bytes=1000 * k) for k in (1, 2, 3)]
     rates = ready(star(HOSTS)).allocate(Fraction(0), flows).rates_Bps
     assert rates == (Fraction(1000, 6), Fraction(2000, 6), Fraction(3000, 6))
 
 
-def test_the_smallest_bottleneck_goes_first(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
+def test_the_smallest_bottleneck_goes_first(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
     """The smallest coflow need not go first: b has more bytes than a, but spread over two ports."""
     flows = [
         active(0, (up(1), down(2)), job="a", remaining_bytes=3000),
@@ -78,12 +100,16 @@ def test_the_smallest_bottleneck_goes_first(active: Callable[..., ActiveFlow], s
     assert ready(star(HOSTS)).allocate(Fraction(0), flows).rates_Bps == (0, 1000, 1000)
 
 
-def test_equal_bottlenecks_go_by_arrival(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
+def test_equal_bottlenecks_go_by_arrival(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
     flows = [active(k, (up(1), down(2)), job=f"j{k}") for k in (7, 3, 5)]
     assert ready(star(HOSTS)).allocate(Fraction(0), flows).rates_Bps == (0, 1000, 0)
 
 
-def test_skipped_coflows_share_what_is_left(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
+def test_skipped_coflows_share_what_is_left(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
     """The link to h2 is taken by the first coflow; what the second has elsewhere is backfilled."""
     flows = [
         active(0, (up(1), down(2)), job="a", remaining_bytes=1000),
@@ -105,15 +131,23 @@ def test_coflows_after_a_skipped_one_get_their_rates(
         active(3, (up(2), down(4)), job="c", remaining_bytes=500),
         active(4, (up(3), down(4)), job="c", remaining_bytes=2500),
     ]
-    # a takes up(1) and down(2) wholly, so b and c are both skipped; what is left at h4 goes in equal parts.
+    # a takes up(1) and down(2) wholly, so b and c are both skipped; what is left at h4 goes in
+    # equal parts.
     assert ready(star(HOSTS)).allocate(Fraction(0), flows).rates_Bps == (1000, 0, 0, 500, 500)
-    # Without the flow from h1, c needs nothing that a or b has, and gets rates in proportion to its bytes.
-    rates = ready(star(HOSTS)).allocate(Fraction(0), [flows[0], flows[1], flows[3], flows[4]]).rates_Bps
+    # Without the flow from h1, c needs nothing that a or b has, and gets rates in proportion to its
+    # bytes.
+    rates = (
+        ready(star(HOSTS)).allocate(Fraction(0), [flows[0], flows[1], flows[3], flows[4]]).rates_Bps
+    )
     assert rates == (1000, 0, Fraction(1000 * 500, 3000), Fraction(1000 * 2500, 3000))
 
 
-def test_skipped_flows_share_evenly(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """Two skipped coflows share a port that no other coflow needs: each gets half, though one came first."""
+def test_skipped_flows_share_evenly(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
+    """Two skipped coflows share a port that no other coflow needs: each gets half, though one came
+    first.
+    """
     flows = [
         active(0, (up(1), down(2)), job="a", remaining_bytes=1000),
         active(1, (up(3), down(2)), job="b", remaining_bytes=2000),
@@ -124,7 +158,9 @@ def test_skipped_flows_share_evenly(active: Callable[..., ActiveFlow], star: Cal
     assert ready(star(HOSTS)).allocate(Fraction(0), flows).rates_Bps == (1000, 0, 500, 0, 500)
 
 
-def test_a_coflow_arrives_with_its_first_flow(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
+def test_a_coflow_arrives_with_its_first_flow(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
     flows = [
         active(0, (up(1), down(2)), job="a", remaining_bytes=500),
         active(1, (up(1), down(2)), job="b", remaining_bytes=500),

@@ -22,10 +22,11 @@ sets = st.lists(st.tuples(paths, st.integers(1, 9).map(Fraction), limits), min_s
 
 @given(sets)
 def test_nobody_can_gain_but_from_one_who_has_less(
-    active: Callable[..., ActiveFlow], drawn: list[tuple[tuple[Link, ...], Fraction, Fraction | None]]
+    active: Callable[..., ActiveFlow],
+    drawn: list[tuple[tuple[Link, ...], Fraction, Fraction | None]],
 ) -> None:
-    """The rates meet the definition: each flow is at its limit, or has a full link on which no other has more for
-    its weight.
+    """The rates meet the definition: each flow is at its limit, or has a full link on which no
+    other has more for its weight.
     """
     flows = [active(k, path, max_rate_Bps=limit) for k, (path, _, limit) in enumerate(drawn)]
     weights = {k: weight for k, (_, weight, _) in enumerate(drawn)}
@@ -41,7 +42,9 @@ def test_nobody_can_gain_but_from_one_who_has_less(
         assert at_limit or any(
             residual[link] == 0
             and all(
-                rates[k] / weights[k] >= rates[i] / weights[i] for i, other in enumerate(flows) if link in other.links
+                rates[k] / weights[k] >= rates[i] / weights[i]
+                for i, other in enumerate(flows)
+                if link in other.links
             )
             for link in flow.links
         )
@@ -49,7 +52,8 @@ def test_nobody_can_gain_but_from_one_who_has_less(
 
 @given(sets)
 def test_equal_weights_are_fair_shares(
-    active: Callable[..., ActiveFlow], drawn: list[tuple[tuple[Link, ...], Fraction, Fraction | None]]
+    active: Callable[..., ActiveFlow],
+    drawn: list[tuple[tuple[Link, ...], Fraction, Fraction | None]],
 ) -> None:
     flows = [active(k, path, max_rate_Bps=limit) for k, (path, _, limit) in enumerate(drawn)]
     ours, theirs = [Fraction(0)] * len(flows), [Fraction(0)] * len(flows)

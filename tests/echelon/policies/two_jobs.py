@@ -15,8 +15,8 @@ APART_S = Fraction(1, 50)
 
 
 def two_jobs(communication: Fraction, apart_s: Fraction = APART_S) -> list[Job]:
-    """Return two jobs with iterations of 1 s alone, `communication` of it sending; the second starts `apart_s`
-    later.
+    """Return two jobs with iterations of 1 s alone, `communication` of it sending; the second
+    starts `apart_s` later.
     """
 
     def job(name: str, start_s: Fraction) -> Job:
@@ -27,7 +27,12 @@ def two_jobs(communication: Fraction, apart_s: Fraction = APART_S) -> list[Job]:
     return [job("first", Fraction(0)), job("second", apart_s)]
 
 
-def iteration_times_s(policy: Policy, jobs: list[Job], fabric: Fabric, iterations: int) -> dict[str, list[float]]:
+def iteration_times_s(
+    policy: Policy, jobs: list[Job], fabric: Fabric, iterations: int
+) -> dict[str, list[float]]:
     """Return the iteration times under the rates that the policy itself gives."""
     result = simulate(jobs, fabric, policy, iterations, ideal=True)
-    return {job.name: [float(time_s) for time_s in result.iteration_times_s(job.name)][:iterations] for job in jobs}
+    return {
+        job.name: [float(time_s) for time_s in result.iteration_times_s(job.name)][:iterations]
+        for job in jobs
+    }

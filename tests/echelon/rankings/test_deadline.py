@@ -21,15 +21,26 @@ from echelon.planning.rankings.deadline import (
 from tests.drawing import examples
 
 PORT: Link = ("s1", "h2")
-STEPS = (Fraction(1, 1000), Fraction(3, 100), Fraction(8, 100), Fraction(3, 20), Fraction(3, 10), Fraction(3, 5))
+STEPS = (
+    Fraction(1, 1000),
+    Fraction(3, 100),
+    Fraction(8, 100),
+    Fraction(3, 20),
+    Fraction(3, 10),
+    Fraction(3, 5),
+)
 values = st.fractions(-2, 2, max_denominator=50)
-slopes = st.sampled_from([Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1), Fraction(7, 5), Fraction(3)])
+slopes = st.sampled_from(
+    [Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1), Fraction(7, 5), Fraction(3)]
+)
 lines = st.lists(st.builds(GrowingRank, values, slopes), min_size=1, max_size=5)
 steps = st.sampled_from([STEPS, STEPS[:1], (), (Fraction(1, 2), Fraction(1))])
 
 
 def levels_at(made: list[GrowingRank], steps: tuple[Fraction, ...], after: Fraction) -> list[int]:
-    """Return the number of steps by which each is behind the most urgent, so many seconds from now, by definition."""
+    """Return the number of steps by which each is behind the most urgent, so many seconds from now,
+    by definition.
+    """
     ranks = [line.value + line.slope * after for line in made]
     return [sum(max(ranks) - rank > step for step in steps) for rank in ranks]
 
@@ -40,21 +51,30 @@ def change_times(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> list[F
     for a in made:
         for b in made:
             if a.slope != b.slope:
-                out += [(step - a.value + b.value) / (a.slope - b.slope) for step in (Fraction(0), *steps)]
+                out += [
+                    (step - a.value + b.value) / (a.slope - b.slope)
+                    for step in (Fraction(0), *steps)
+                ]
     return [Fraction(time) for time in out if time > 0]
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(made=lines, steps=steps)
-def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
-    """The levels are those of the definition just after now, halfway, and just before a hold ends, by brute force."""
+def test_levels_hold_until_they_change(
+    made: list[GrowingRank], steps: tuple[Fraction, ...]
+) -> None:
+    """The levels are those of the definition just after now, halfway, and just before a hold ends,
+    by brute force.
+    """
     levels, holds = relative_levels(made, [steps] * len(made))
     times = change_times(made, steps)
     soon = min(times, default=Fraction(1)) / 2
     assert levels == levels_at(made, steps, soon)
     for index, hold in enumerate(holds):
         if hold is None:
-            assert levels_at(made, steps, max(times, default=Fraction(0)) + 1)[index] == levels[index]
+            assert (
+                levels_at(made, steps, max(times, default=Fraction(0)) + 1)[index] == levels[index]
+            )
         else:
             assert hold > 0
             for part in (Fraction(1, 2), Fraction(999, 1000)):
@@ -63,7 +83,11 @@ def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fra
     changes = [
         time
         for time in sorted(set(times))
-        if levels_at(made, steps, time + min([later - time for later in times if later > time], default=1) / 2)
+        if levels_at(
+            made,
+            steps,
+            time + min([later - time for later in times if later > time], default=1) / 2,
+        )
         != levels_at(made, steps, soon)
     ]
     if changes:
@@ -73,12 +97,19 @@ def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fra
 
 @settings(max_examples=examples(100), deadline=None)
 @given(made=lines, steps=steps)
-def test_floats_go_from_change_to_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
-    """Rounding never makes time stand still, and levels agree with exact ones between two changes."""
+def test_floats_go_from_change_to_change(
+    made: list[GrowingRank], steps: tuple[Fraction, ...]
+) -> None:
+    """Rounding never makes time stand still, and levels agree with exact ones between two
+    changes.
+    """
     start, now, asked = 1000.0, 1000.0, 0
     times = change_times(made, steps)
     while now < start + 20 and asked < 200:
-        at = [GrowingRank(float(line.value) + float(line.slope) * (now - start), float(line.slope)) for line in made]
+        at = [
+            GrowingRank(float(line.value) + float(line.slope) * (now - start), float(line.slope))
+            for line in made
+        ]
         levels, holds = relative_levels(at, [[float(step) for step in steps]] * len(at))
         hold = min((hold for hold in holds if hold is not None), default=None)
         following = now + (20 if hold is None else hold)
@@ -117,11 +148,20 @@ def flow(job: str, iteration: int, start_s: Number) -> ActiveFlow:
 
 
 def ranked(unit_s: int, head_start: Fraction = Fraction(0)) -> Deadline:
-    return Deadline("H", Fraction(0), (), 1, 7, Relative(Fraction(unit_s), head_start, Fraction(2), Fraction(1), STEPS))
+    return Deadline(
+        "H",
+        Fraction(0),
+        (),
+        1,
+        7,
+        Relative(Fraction(unit_s), head_start, Fraction(2), Fraction(1), STEPS),
+    )
 
 
 def test_who_was_late_goes_first_in_the_next_iteration() -> None:
-    """Two jobs are equal, and one finishes 4 s later than alone: E = 3 s of 10 s puts the other five levels below."""
+    """Two jobs are equal, and one finishes 4 s later than alone: E = 3 s of 10 s puts the other
+    five levels below.
+    """
     execution = DeadlineExecution(lambda number: number)
     for job, late_s in (("a", 2), ("b", 6)):
         present = flow(job, 1, Fraction(0))

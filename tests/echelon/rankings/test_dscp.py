@@ -1,4 +1,6 @@
-"""Ranking by the code point that hosts mark, in switches of both architectures and in the fluid engine."""
+"""Ranking by the code point that hosts mark, in switches of both architectures and in the fluid
+engine.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +52,23 @@ def two_switches() -> Fabric:
         "two_switches",
         {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in (1, 2, 3)},
         {f"s{i}": FabricSwitch(f"s{i}", i) for i in (1, 2)},
-        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), RATE_BPS, Fraction(0)) for a, p, b, q in ends),
+        tuple(
+            CableLink(LinkEnd(a, p), LinkEnd(b, q), RATE_BPS, Fraction(0)) for a, p, b, q in ends
+        ),
     )
 
 
 def plan_of(rankings: Mapping[str, Dscp], sources: Mapping[str, str] | None = None) -> Plan:
-    """Return a plan with a flow of each ranking, from h1 unless `sources` says otherwise, and strict levels that leave
-    every queue a share."""
+    """Return a plan with a flow of each ranking, from h1 unless `sources` says otherwise, and
+    strict levels that leave every queue a share."""
     source = {**dict.fromkeys(rankings, "h1"), **(sources or {})}
-    flows = tuple(FlowPlan("a", flow, ranking, (source[flow], "s1", "s2", "h2")) for flow, ranking in rankings.items())
-    return Plan("test", flows, tuple(QueuePlan(level=q, min_share=Fraction(1, 100)) for q in range(LEVELS)))
+    flows = tuple(
+        FlowPlan("a", flow, ranking, (source[flow], "s1", "s2", "h2"))
+        for flow, ranking in rankings.items()
+    )
+    return Plan(
+        "test", flows, tuple(QueuePlan(level=q, min_share=Fraction(1, 100)) for q in range(LEVELS))
+    )
 
 
 Switches = list[Switch | TofinoSwitch]
@@ -90,7 +99,9 @@ def write(switch: Switch | TofinoSwitch, entry: TableEntry) -> None:
     key = [_element(match) for _, match in entry.match]
     if isinstance(switch, TofinoSwitch):
         tofino_table = switch.program.tables[full_name([*switch.program.tables], entry.table)]
-        tofino_table.insert(key, full_name([*tofino_table.actions], call.name), dict(call.arguments))
+        tofino_table.insert(
+            key, full_name([*tofino_table.actions], call.name), dict(call.arguments)
+        )
     else:
         table = switch.tables[full_name([*switch.tables], entry.table)]
         values = [value for _, value in call.arguments]
@@ -154,7 +165,9 @@ MILLISECONDS_NS = count(1_000_000_000, 1_000_000)
 
 @given(st.lists(packets, min_size=1, max_size=20))
 @settings(max_examples=examples(50), deadline=None)
-def test_packets_have_the_queue_of_their_class_at_every_switch(switches: Switches, sent: list[Packet]) -> None:
+def test_packets_have_the_queue_of_their_class_at_every_switch(
+    switches: Switches, sent: list[Packet]
+) -> None:
     for packet in sent:
         queue = expected_queue(packet.code_point, *RANGES[packet.flow])
         frame = packet.frame()
@@ -194,12 +207,18 @@ class Marked:
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         sources = {flow.name: flow.src for flow in jobs[0].flows}
-        plan = plan_of({flow: Dscp(0, 7, code_point) for flow, code_point in self.code_points.items()}, sources)
-        return replace(plan, default_schedule=tuple(QueuePlan(level=queue) for queue in range(LEVELS)))
+        plan = plan_of(
+            {flow: Dscp(0, 7, code_point) for flow, code_point in self.code_points.items()}, sources
+        )
+        return replace(
+            plan, default_schedule=tuple(QueuePlan(level=queue) for queue in range(LEVELS))
+        )
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
-def test_the_fluid_engine_serves_flows_by_the_code_points_that_hosts_mark(first: str, second: str) -> None:
+def test_the_fluid_engine_serves_flows_by_the_code_points_that_hosts_mark(
+    first: str, second: str
+) -> None:
     flows = (Flow("a", "h1", "h2", 1_000_000), Flow("b", "h3", "h2", 1_000_000))
     job = Job("a", (ComputeUnit("c", "h1", Fraction(0)),), flows, (), Fraction(0))
     result = simulate([job], two_switches(), Marked({first: 46, second: 34}), 1)

@@ -23,13 +23,16 @@ Build = Callable[..., Lab]
 def building() -> Iterator[Build]:
     """Yield what makes a `Lab` whose switches run; remove everything of it at the end."""
     labs: list[Lab] = []
-    # The paths of Unix sockets are limited to about 100 characters: those of pytest's own directories may not fit.
+    # The paths of Unix sockets are limited to about 100 characters: those of pytest's own
+    # directories may not fit.
     with TemporaryDirectory(prefix="lab-") as directory:
 
         def make(fabric: Mapping[str, Any], **settings: Any) -> Lab:
             here = Path(directory) / str(len(labs))
             here.mkdir()
-            lab = Lab(here, fabric, **{"policy": {"name": "echelon", "parameters": RULE}, **settings})
+            lab = Lab(
+                here, fabric, **{"policy": {"name": "echelon", "parameters": RULE}, **settings}
+            )
             labs.append(lab)
             lab.start()
             return lab
@@ -67,7 +70,9 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 @pytest.fixture
 def two_by_two() -> Service:
-    """Return a service without jobs, under the policy `echelon` without searches, with all links up."""
+    """Return a service without jobs, under the policy `echelon` without searches, with all links
+    up.
+    """
     return _fresh(_two_by_two())
 
 

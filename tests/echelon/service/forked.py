@@ -1,6 +1,8 @@
-"""Services for long runs: the daemon is forked from a process that has imported it, and one process has all switches.
+"""Services for long runs: the daemon is forked from a process that has imported it, and one process
+has all switches.
 
-The daemon is as real as that of `lab`: a process of its own, which dies by signals. It starts in a third of the time.
+The daemon is as real as that of `lab`: a process of its own, which dies by signals. It starts in a
+third of the time.
 """
 
 from __future__ import annotations
@@ -33,7 +35,15 @@ TRIANGLE = {
     "switches": ["s1", "s2", "s3"],
     "links": [
         {"between": ends, "rate": "1 Gbit/s"}
-        for ends in (["h1", "s1"], ["h2", "s2"], ["h3", "s3"], ["h4", "s1"], ["s1", "s2"], ["s2", "s3"], ["s1", "s3"])
+        for ends in (
+            ["h1", "s1"],
+            ["h2", "s2"],
+            ["h3", "s3"],
+            ["h4", "s1"],
+            ["s1", "s2"],
+            ["s2", "s3"],
+            ["s1", "s3"],
+        )
     ],
 }
 
@@ -89,7 +99,9 @@ class ForkedDaemon:
         assert self._process.exitcode == 0, self.log()[-3000:]
 
     def hang_up(self) -> None:
-        """Let the service read its changed configuration again, and wait until it has begun to lead again."""
+        """Let the service read its changed configuration again, and wait until it has begun to lead
+        again.
+        """
         before = self.log().count(_LEADS)
         os.kill(self.pid, signal.SIGHUP)
         self._await(lambda: self.log().count(_LEADS) > before)
@@ -146,7 +158,8 @@ class Site:
         self.directory = directory
         self.fabric = fabric
         self.switches = {
-            name: ServedSwitch(addresses[name], switch.device_id) for name, switch in fabric.switches.items()
+            name: ServedSwitch(addresses[name], switch.device_id)
+            for name, switch in fabric.switches.items()
         }
         self._daemons: list[ForkedDaemon] = []
 
@@ -157,7 +170,9 @@ class Site:
             "service": "site",
             "fabric": "fabric.yaml",
             "store": f"sqlite:{store}",
-            "switches": {name: {"address": switch.address} for name, switch in self.switches.items()},
+            "switches": {
+                name: {"address": switch.address} for name, switch in self.switches.items()
+            },
             "api": {"listen": f"unix:{self.directory}/api.sock"},
             "log": {"format": "json"},
             **more,
@@ -166,7 +181,10 @@ class Site:
         return path
 
     def daemon(self, store: str, **more: Any) -> ForkedDaemon:
-        """Start a daemon on a store, without waiting for it. It is killed at the end at the latest."""
+        """Start a daemon on a store, without waiting for it.
+
+        It is killed at the end at the latest.
+        """
         url, log = f"unix:{self.directory}/api.sock", self.directory / "log"
         config = self.configure(store, **more)
         daemon = ForkedDaemon(config, url, log, check_invariants=self.check_invariants)

@@ -1,4 +1,6 @@
-"""The contents of switches against what was asked for, by the P4Info alone: no numbering, lowering or codec of ours."""
+"""The contents of switches against what was asked for, by the P4Info alone: no numbering, lowering
+or codec of ours.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.p4program import program
 
 Classified = Mapping[tuple[int, int], tuple[int, int]]
-"""(job number, flow number) of the shim -> (port, destination MAC) that the flow's path has here."""
+"""(job number, flow number) of the shim -> (port, destination MAC) that the flow's path has
+here.
+"""
 
 
 class Holder(Protocol):
@@ -33,8 +37,8 @@ class Holders(Protocol):
 
 
 def assert_exactly(lab: Holders, client: Client) -> None:
-    """Assert that every switch classifies the flows of the planned jobs that pass it, each once, along a path to its
-    destination, and nothing else."""
+    """Assert that every switch classifies the flows of the planned jobs that pass it, each once,
+    along a path to its destination, and nothing else."""
     jobs = [client.job(job.name) for job in client.jobs() if job.state != "unplanned"]
     plan = {(flow.job, flow.flow): flow.path for flow in client.plan().flows}
     for name, switch in lab.switches.items():
@@ -51,13 +55,20 @@ def assert_exactly(lab: Holders, client: Client) -> None:
 
 
 def classified(entries: list[p4r.TableEntry]) -> Classified:
-    """Return the classified flows. Asserts that no entry occurs twice, and that every reference has a target."""
+    """Return the classified flows.
+
+    Asserts that no entry occurs twice, and that every reference has a target.
+    """
     schema = P4Schema(program().p4info)
     by_table: dict[str, list[dict[str, int]]] = {}
     keys = set()
     for entry in entries:
         table = schema.tables[entry.table_id]
-        key = (entry.table_id, entry.priority, tuple(sorted(one.SerializeToString() for one in entry.match)))
+        key = (
+            entry.table_id,
+            entry.priority,
+            tuple(sorted(one.SerializeToString() for one in entry.match)),
+        )
         assert key not in keys, f"twice: {table.alias} {entry}"
         keys.add(key)
         by_table.setdefault(table.alias, []).append(_numbers(entry, schema))
@@ -65,7 +76,9 @@ def classified(entries: list[p4r.TableEntry]) -> Classified:
     profiles = {row["profile"] for row in by_table.get("level", [])}
     flows = by_table.get("shim_flow", [])
     assert len({row["number"] for row in flows}) == len(flows), "two flows have one number"
-    assert {row["number"] for row in flows} == set(ranked), "flows that nothing recognises, or without a path"
+    assert {row["number"] for row in flows} == set(ranked), (
+        "flows that nothing recognises, or without a path"
+    )
     assert {row["profile"] for row in ranked.values() if "profile" in row} == profiles, (
         "profiles that nobody uses, or missing"
     )
@@ -74,14 +87,18 @@ def classified(entries: list[p4r.TableEntry]) -> Classified:
 
 
 def _numbers(entry: p4r.TableEntry, schema: P4Schema) -> dict[str, int]:
-    """Return the exact match fields and the action's parameters by name; the parameter `flow` as `number`."""
+    """Return the exact match fields and the action's parameters by name; the parameter `flow` as
+    `number`.
+    """
     table = schema.tables[entry.table_id]
     out = {
         table.match_fields[one.field_id].alias: int.from_bytes(one.exact.value, "big")
         for one in entry.match
         if one.HasField("exact")
     }
-    action = schema.actions[entry.action.action.action_id] if entry.action.action.action_id else None
+    action = (
+        schema.actions[entry.action.action.action_id] if entry.action.action.action_id else None
+    )
     if action is not None:
         for param in entry.action.action.params:
             name = action.params[param.param_id].name

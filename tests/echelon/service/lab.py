@@ -1,6 +1,8 @@
-"""A service as operators run it: the real daemon, real switches, all processes of their own, nothing in between.
+"""A service as operators run it: the real daemon, real switches, all processes of their own,
+nothing in between.
 
-Switches are joined by Unix datagram sockets, so that nothing here needs root; hosts are the test's own sockets.
+Switches are joined by Unix datagram sockets, so that nothing here needs root; hosts are the test's
+own sockets.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ PATIENCE_S = 60.0
 SEARCHED_S = 300.0
 """How long searches for plans may take on a busy machine, where they run when nothing else does."""
 RULE = {"plan": "rule"}
-"""Parameters of `echelon` without searches, which take seconds of a processor and change the plan again."""
+"""Parameters of `echelon` without searches, which take seconds of a processor and change the plan
+again.
+"""
 
 LINE = {
     "fabric": "line",
@@ -51,7 +55,13 @@ PAIR = {
     "switches": ["leaf1", "leaf2"],
     "links": [
         {"between": ends, "rate": "1 Gbit/s"}
-        for ends in (["h1", "leaf1"], ["h2", "leaf1"], ["h3", "leaf2"], ["h4", "leaf2"], ["leaf1", "leaf2"])
+        for ends in (
+            ["h1", "leaf1"],
+            ["h2", "leaf1"],
+            ["h3", "leaf2"],
+            ["h4", "leaf2"],
+            ["leaf1", "leaf2"],
+        )
     ],
 }
 TWO_BY_TWO = {
@@ -81,18 +91,30 @@ _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(
     [
         __name__,
-        *(f"echelon.{name}" for name in ("cli", "service.daemon", "service.api.app", "service.store.sqlite")),
+        *(
+            f"echelon.{name}"
+            for name in ("cli", "service.daemon", "service.api.app", "service.store.sqlite")
+        ),
         *(
             f"softswitch.{name}"
-            for name in ("cli.running", "cli.switch_command", "realtime.dataplane", "realtime.unix_port")
+            for name in (
+                "cli.running",
+                "cli.switch_command",
+                "realtime.dataplane",
+                "realtime.unix_port",
+            )
         ),
         "networkx",
     ]
 )
 
 
-def _run(command: str, arguments: Sequence[str], cwd: Path, output: Connection, descriptors: int | None) -> None:
-    """Be the installed command, or that of another environment, by its path, with the console at a pipe."""
+def _run(
+    command: str, arguments: Sequence[str], cwd: Path, output: Connection, descriptors: int | None
+) -> None:
+    """Be the installed command, or that of another environment, by its path, with the console at a
+    pipe.
+    """
     if descriptors is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     for stream in (1, 2):
@@ -111,17 +133,22 @@ def _run(command: str, arguments: Sequence[str], cwd: Path, output: Connection, 
 class Process:
     """A command of ours as a process of its own, whose lines are kept, and can be waited for.
 
-    It is forked from a process that has imported what it needs: it starts in a fraction of the time, and is as real
-    otherwise. tests/echelon/service/test_deploy.py starts the service as its users do.
+    It is forked from a process that has imported what it needs: it starts in a fraction of the
+    time, and is as real otherwise. tests/echelon/service/test_deploy.py starts the service as its
+    users do.
     """
 
-    def __init__(self, name: str, command: str, *arguments: str, cwd: Path, descriptors: int | None = None) -> None:
+    def __init__(
+        self, name: str, command: str, *arguments: str, cwd: Path, descriptors: int | None = None
+    ) -> None:
         """Start it; `descriptors` is the number of files that it may open at a time."""
         self.name = name
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._pipe, output = _FORKING.Pipe(duplex=False)
-        self._process = _FORKING.Process(target=_run, args=(command, arguments, cwd, output, descriptors))
+        self._process = _FORKING.Process(
+            target=_run, args=(command, arguments, cwd, output, descriptors)
+        )
         self._process.start()
         output.close()
         self._reader = threading.Thread(target=self._read, name=f"log of {name}", daemon=True)
@@ -154,8 +181,12 @@ class Process:
                     if wanted(line):
                         return line
                 seen = len(self.lines)
-                assert self._reader.is_alive(), f"{self.name} ended:\n" + "\n".join(self.lines[-20:])
-                assert self._news.wait(PATIENCE_S), f"{self.name} is silent:\n" + "\n".join(self.lines[-20:])
+                assert self._reader.is_alive(), f"{self.name} ended:\n" + "\n".join(
+                    self.lines[-20:]
+                )
+                assert self._news.wait(PATIENCE_S), f"{self.name} is silent:\n" + "\n".join(
+                    self.lines[-20:]
+                )
 
     def kill(self) -> None:
         """Kill the process as a power cut would. Idempotent."""
@@ -202,7 +233,12 @@ class Switch:
     """The process of `softswitch`, without a program until a controller brings one."""
 
     def __init__(
-        self, directory: Path, name: str, device_id: int, ports: list[int], rates_bps: Mapping[int, int]
+        self,
+        directory: Path,
+        name: str,
+        device_id: int,
+        ports: list[int],
+        rates_bps: Mapping[int, int],
     ) -> None:
         self.name = name
         self.device_id = device_id
@@ -215,7 +251,9 @@ class Switch:
         """The interface of each port that is not joined by sockets."""
 
     def path(self, port: int) -> Path:
-        """Return the path of a port: frames sent to it come in there; the port sends to the same path with `.peer`."""
+        """Return the path of a port: frames sent to it come in there; the port sends to the same
+        path with `.peer`.
+        """
         return self._directory / f"{self.name}-{port}"
 
     def launch(self) -> None:
@@ -229,7 +267,11 @@ class Switch:
             self.name,
             *("softswitch", "--no-p4"),
             *interfaces,
-            *(text for port, rate in self._rates_bps.items() for text in ("--port-rate", f"{port}={rate}bit")),
+            *(
+                text
+                for port, rate in self._rates_bps.items()
+                for text in ("--port-rate", f"{port}={rate}bit")
+            ),
             *("--device-id", str(self.device_id), "--", "--grpc-server-addr", self.address),
             *("--cpu-port", "510", "--priority-queues", "8"),
             cwd=self._directory,
@@ -275,7 +317,9 @@ def stub_of(address: str) -> Iterator[p4r_grpc.P4RuntimeStub]:
 def entries_of(address: str, device_id: int) -> list[p4r.TableEntry]:
     """Return every entry that a client wrote, read by plain gRPC, counters cleared."""
     with stub_of(address) as stub:
-        request = p4r.ReadRequest(device_id=device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+        request = p4r.ReadRequest(
+            device_id=device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())]
+        )
         replies = list(stub.Read(request, timeout=PATIENCE_S))
     out = []
     for reply in replies:
@@ -288,11 +332,16 @@ def entries_of(address: str, device_id: int) -> list[p4r.TableEntry]:
 
 
 class Lab:
-    """Switches of a fabric and the configuration of a service for them. `start` and `stop` the switches; daemons are
-    the caller's (`daemon`)."""
+    """Switches of a fabric and the configuration of a service for them. `start` and `stop` the
+    switches; daemons are the caller's (`daemon`)."""
 
     def __init__(
-        self, directory: Path, fabric: Mapping[str, Any], *, with_rates: bool = False, **settings: Any
+        self,
+        directory: Path,
+        fabric: Mapping[str, Any],
+        *,
+        with_rates: bool = False,
+        **settings: Any,
     ) -> None:
         """Args:
         with_rates: ports send no faster than the fabric says; otherwise as fast as they can.
@@ -307,7 +356,11 @@ class Lab:
                 name,
                 switch.device_id,
                 sorted(port for (node, _), port in self.fabric.port_to.items() if node == name),
-                {port: self.fabric.rate_bps[ends] for ends, port in self.fabric.port_to.items() if ends[0] == name}
+                {
+                    port: self.fabric.rate_bps[ends]
+                    for ends, port in self.fabric.port_to.items()
+                    if ends[0] == name
+                }
                 if with_rates
                 else {},
             )
@@ -318,8 +371,8 @@ class Lab:
         self._join()
 
     def _join(self) -> None:
-        """Join the switches' ports: a port sends to its own path with `.peer`, which becomes a link to the port at
-        the other end.
+        """Join the switches' ports: a port sends to its own path with `.peer`, which becomes a link
+        to the port at the other end.
         """
         for (node, other), port in self.fabric.port_to.items():
             if node in self.switches and other in self.switches:
@@ -331,7 +384,9 @@ class Lab:
         settings: dict[str, Any] = {
             "service": "lab",
             "fabric": "fabric.yaml",
-            "switches": {name: {"address": switch.address} for name, switch in self.switches.items()},
+            "switches": {
+                name: {"address": switch.address} for name, switch in self.switches.items()
+            },
             "api": {"listen": "127.0.0.1:0"},
             "log": {"format": "json"},
             **self._settings,
@@ -424,7 +479,11 @@ def until(condition: Callable[[], object], what: str) -> None:
 def settle(client: Client) -> None:
     """Wait until nothing is under way, and every switch is ready."""
     give_up_at = time.monotonic() + SEARCHED_S
-    while not ((status := client.status()).settled and not status.searching and set(status.switches) == {"ready"}):
+    while not (
+        (status := client.status()).settled
+        and not status.searching
+        and set(status.switches) == {"ready"}
+    ):
         assert time.monotonic() < give_up_at, (client.status(), client.switches())
         time.sleep(0.02)
     assert client.status().plan_problem is None
@@ -440,7 +499,9 @@ def reset(client: Client, parameters: Mapping[str, str] | None = None) -> None:
             client.set_link(link.a, link.b, "up")
 
 
-def ring(name: str, workers: list[str], gradient: str = "1 MB", compute: str = "10 ms") -> dict[str, Any]:
+def ring(
+    name: str, workers: list[str], gradient: str = "1 MB", compute: str = "10 ms"
+) -> dict[str, Any]:
     """Return the spec of a data-parallel job."""
     return {
         "job": name,
@@ -471,4 +532,6 @@ def _record(line: str) -> dict[str, Any]:
 
 
 def _matches(record: Mapping[str, Any], name: str, fields: Mapping[str, object]) -> bool:
-    return record.get("event") == name and all(record.get(key) == value for key, value in fields.items())
+    return record.get("event") == name and all(
+        record.get(key) == value for key, value in fields.items()
+    )

@@ -82,7 +82,11 @@ def adopted(
 def text() -> str:
     """Return the text of a scrape of those, without what differs between processes."""
     lines = exercised().render()[0].decode().splitlines(keepends=True)
-    return "".join(line for line in lines if line.split()[2 if line.startswith("#") else 0].startswith("echelon_"))
+    return "".join(
+        line
+        for line in lines
+        if line.split()[2 if line.startswith("#") else 0].startswith("echelon_")
+    )
 
 
 if __name__ == "__main__":

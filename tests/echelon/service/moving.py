@@ -1,6 +1,8 @@
-"""A laboratory in which links move while jobs send: six leaves in a ring, and between them links of an optical switch.
+"""A laboratory in which links move while jobs send: six leaves in a ring, and between them links of
+an optical switch.
 
-The optical switch is `softswitch optical`. Frames carry the shim of the jobs' flows, and a number each.
+The optical switch is `softswitch optical`. Frames carry the shim of the jobs' flows, and a number
+each.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from tests.reference.frames import ipv4, shim
 
 LEAVES = tuple(f"l{number}" for number in range(1, 7))
 JOBS = {"across": ["h1", "h4"], "also": ["h3", "h6"], "stays": ["h2", "h5"], "near": ["h1", "h2"]}
-"""`across` and `also` have their shortest paths over links that move, `stays` over one that does not."""
+"""`across` and `also` have their shortest paths over links that move, `stays` over one that does
+not.
+"""
 _NUMBER_AT = 14 + 20 + 8 + 20
 _JOB_AT = 14 + 20 + 8 + 2
 INTERVAL_S = 0.01
@@ -50,7 +54,9 @@ OPPOSITE = ((1, 4), (2, 5), (3, 6))
 TURNED = ((1, 3), (2, 5), (4, 6))
 
 
-def optical(build: Build, before: Mapping[str, Any], *, time_ms: float = 20, **settings: Any) -> Lab:
+def optical(
+    build: Build, before: Mapping[str, Any], *, time_ms: float = 20, **settings: Any
+) -> Lab:
     """Build a laboratory with an optical switch."""
     command = [str(BIN / "softswitch"), "optical", ".", "--time", f"{time_ms}"]
     settings = {"moves": {"command": command}, **settings}
@@ -59,7 +65,10 @@ def optical(build: Build, before: Mapping[str, Any], *, time_ms: float = 20, **s
 
 def lost_in_the_dark(lab: Lab) -> int:
     """Return how many packets came to the optical switch while links moved."""
-    return sum(json.loads(line)["lost"] for line in (lab.directory / "optical.jsonl").read_text().splitlines())
+    return sum(
+        json.loads(line)["lost"]
+        for line in (lab.directory / "optical.jsonl").read_text().splitlines()
+    )
 
 
 def joined(lab: Lab) -> set[frozenset[tuple[str, int]]]:
@@ -68,7 +77,9 @@ def joined(lab: Lab) -> set[frozenset[tuple[str, int]]]:
     for peer in lab.directory.glob("*.peer"):
         if peer.is_symlink():
             ends = (peer.name.removesuffix(".peer"), peer.readlink().name)
-            found.add(frozenset((name, int(port)) for name, port in (end.rsplit("-", 1) for end in ends)))
+            found.add(
+                frozenset((name, int(port)) for name, port in (end.rsplit("-", 1) for end in ends))
+            )
     return found
 
 
@@ -81,7 +92,11 @@ class Traffic:
     """Numbered packets of every flow of the jobs, and how many of each job were sent and came."""
 
     def __init__(
-        self, client: Client, hosts: Mapping[str, Host], ipv4_of: Mapping[str, int], names: Collection[str]
+        self,
+        client: Client,
+        hosts: Mapping[str, Host],
+        ipv4_of: Mapping[str, int],
+        names: Collection[str],
     ) -> None:
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
@@ -95,11 +110,18 @@ class Traffic:
         ]
         self._seen: set[tuple[int, int, int]] = set()
         self._ended, self._all_sent = threading.Event(), threading.Event()
-        self._sender, self._receiver = threading.Thread(target=self._send), threading.Thread(target=self._receive)
+        self._sender, self._receiver = (
+            threading.Thread(target=self._send),
+            threading.Thread(target=self._receive),
+        )
 
     @property
     def lost(self) -> dict[str, int]:
-        return {name: self.sent[name] - self.received[name] for name in JOBS if self.sent[name] > self.received[name]}
+        return {
+            name: self.sent[name] - self.received[name]
+            for name in JOBS
+            if self.sent[name] > self.received[name]
+        }
 
     def start(self) -> None:
         self._receiver.start()
@@ -152,7 +174,8 @@ class Traffic:
 def traffic(lab: Lab, client: Client, jobs: Collection[str] = tuple(JOBS)) -> Iterator[Traffic]:
     """Yield traffic between all hosts, which has not begun."""
     addresses = {
-        name: int.from_bytes(bytes(map(int, host.ipv4.split("."))), "big") for name, host in lab.fabric.hosts.items()
+        name: int.from_bytes(bytes(map(int, host.ipv4.split("."))), "big")
+        for name, host in lab.fabric.hosts.items()
     }
     with ExitStack() as stack:
         hosts = {name: stack.enter_context(lab.host(name)) for name in lab.fabric.hosts}

@@ -1,4 +1,6 @@
-"""An operator whose controller is killed at any moment, and who keeps books of what was acknowledged."""
+"""An operator whose controller is killed at any moment, and who keeps books of what was
+acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,18 @@ class Operator:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.expected: dict[str, Any] = {}
-        """The spec of each job, None (removed), or `UNKNOWN` with its possible states in `_candidates`."""
+        """The spec of each job, None (removed), or `UNKNOWN` with its possible states in
+        `_candidates`.
+        """
         self._candidates: dict[str, list[Any]] = {}
         self.acknowledged = 0
         self.unanswered = 0
 
     def work_until_it_dies(self, daemon: Victim, killer: threading.Timer) -> None:
-        """Change jobs until the controller is gone. The killer's time runs from the first acknowledgement."""
+        """Change jobs until the controller is gone.
+
+        The killer's time runs from the first acknowledgement.
+        """
         before = self.acknowledged
         with Client(daemon.wait_listening(), timeout_s=10) as client:
             while daemon.alive:
@@ -66,10 +73,14 @@ class Operator:
         killer.join()
 
     def check(self, client: Client, kill: int) -> None:
-        """Check that every acknowledged change is there, and that an unanswered one was made or was not."""
+        """Check that every acknowledged change is there, and that an unanswered one was made or was
+        not.
+        """
         there = {job.name: client.job(job.name).spec for job in client.jobs()}
         for name, known in self.expected.items():
             if known is UNKNOWN:
                 assert there.get(name) in self._candidates[name], (kill, name)
                 self.expected[name] = there.get(name)
-        assert there == {name: spec for name, spec in self.expected.items() if spec is not None}, kill
+        assert there == {name: spec for name, spec in self.expected.items() if spec is not None}, (
+            kill
+        )

@@ -1,6 +1,8 @@
-"""Random sequences of changes to a real service, which is killed after each: the state is the same before and after.
+"""Random sequences of changes to a real service, which is killed after each: the state is the same
+before and after.
 
-`play` is driven at random in the suite (test_restarts.py) and for long by ``python -m tests.soak restarts``.
+`play` is driven at random in the suite (test_restarts.py) and for long by ``python -m tests.soak
+restarts``.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ POLICIES: tuple[tuple[str, dict[str, str]], ...] = (
 
 @dataclass(frozen=True)
 class State:
-    """Everything that a service shows and switches hold, but for times and what is counted anew by each leader."""
+    """Everything that a service shows and switches hold, but for times and what is counted anew by
+    each leader.
+    """
 
     jobs: dict[str, tuple[int, str, str, str | None]]
     """Number, spec, state and problem of each job."""
@@ -59,8 +63,14 @@ def state(site: Site, client: Client) -> State:
     jobs = [client.job(summary.name) for summary in client.jobs()]
     policy = client.policy()
     return State(
-        {job.name: (job.number, json.dumps(job.spec, sort_keys=True), job.state, job.problem) for job in jobs},
-        {(flow.job, flow.flow): (flow.path, flow.ranking.model_dump_json()) for flow in client.plan().flows},
+        {
+            job.name: (job.number, json.dumps(job.spec, sort_keys=True), job.state, job.problem)
+            for job in jobs
+        },
+        {
+            (flow.job, flow.flow): (flow.path, flow.ranking.model_dump_json())
+            for flow in client.plan().flows
+        },
         status.plan_problem,
         (policy.name, policy.parameters),
         frozenset((link.a, link.b) for link in client.links() if link.state != "up"),
@@ -73,8 +83,8 @@ def state(site: Site, client: Client) -> State:
 
 
 def settled(client: Client) -> Any:
-    """Wait until nothing is under way, every switch is ready and no link is taken for down, as that of a switch that
-    answers too late is; return the status."""
+    """Wait until nothing is under way, every switch is ready and no link is taken for down, as that
+    of a switch that answers too late is; return the status."""
     give_up_at = time.monotonic() + SEARCHED_S
     while not (
         (status := client.status()).settled
@@ -96,8 +106,8 @@ class Books:
         self.drained: frozenset[tuple[str, str]] = frozenset()
 
     def check(self, seen: State) -> None:
-        """Check that a settled service has all that was acknowledged and nothing else, and that every job with a path
-        is installed.
+        """Check that a settled service has all that was acknowledged and nothing else, and that
+        every job with a path is installed.
         """
         assert {name: spec for name, (_, spec, _, _) in seen.jobs.items()} == self.jobs
         assert seen.policy == self.policy
@@ -127,7 +137,10 @@ class Books:
 
 
 def play(site: Site, seed: int, steps: int, store: str) -> int:
-    """Play one sequence on a new store. Return the number of kills. Raises AssertionError where a state is wrong."""
+    """Play one sequence on a new store.
+
+    Return the number of kills. Raises AssertionError where a state is wrong.
+    """
     rng, books, kills = random.Random(seed), Books(), 0
     daemon = site.daemon(store)
     try:
@@ -156,9 +169,10 @@ def _change(
     site: Site, store: str, daemon: ForkedDaemon, client: Client, rng: random.Random, books: Books
 ) -> ForkedDaemon:
     """Make one change, or restart the service; return the daemon that runs then."""
-    match rng.choices(("submit", "remove", "drain", "restore", "policy", "restart", "reload"), (8, 3, 4, 3, 3, 1, 1))[
-        0
-    ]:
+    match rng.choices(
+        ("submit", "remove", "drain", "restore", "policy", "restart", "reload"),
+        (8, 3, 4, 3, 3, 1, 1),
+    )[0]:
         case "submit":
             spec = _job(rng)
             client.register_job(spec, replace=True)
@@ -205,15 +219,27 @@ def _drains(client: Client, a: str, b: str, *, force: bool) -> bool:
 def _job(rng: random.Random) -> dict[str, Any]:
     name, workers = rng.choice(NAMES), rng.sample(HOSTS, rng.randint(2, 3))
     if rng.random() < 0.5:
-        return ring(name, workers, gradient=f"{rng.randint(1, 9)} MB", compute=f"{rng.randint(1, 20)} ms")
+        return ring(
+            name, workers, gradient=f"{rng.randint(1, 9)} MB", compute=f"{rng.randint(1, 20)} ms"
+        )
     return {
         "job": name,
         "parallelism": "pipeline",
         "workers": workers,
-        "pipeline": {"micro_batches": rng.randint(1, 3), "forward": "10 ms", "activation": f"{rng.randint(1, 9)} MB"},
+        "pipeline": {
+            "micro_batches": rng.randint(1, 3),
+            "forward": "10 ms",
+            "activation": f"{rng.randint(1, 9)} MB",
+        },
     }
 
 
 def _difference(before: State, after: State) -> str:
-    fields = [name for name in before.__dataclass_fields__ if getattr(before, name) != getattr(after, name)]
-    return "\n".join(f"{name}: {getattr(before, name)}\n  became {getattr(after, name)}" for name in fields)
+    fields = [
+        name
+        for name in before.__dataclass_fields__
+        if getattr(before, name) != getattr(after, name)
+    ]
+    return "\n".join(
+        f"{name}: {getattr(before, name)}\n  became {getattr(after, name)}" for name in fields
+    )

@@ -1,7 +1,8 @@
-"""``python -m tests.echelon.service.switch_process FABRIC``: serve all switches of a fabric until standard input ends.
+"""``python -m tests.echelon.service.switch_process FABRIC``: serve all switches of a fabric until
+standard input ends.
 
-The first line of the output is JSON: the address by switch. `running` starts several such processes and spreads the
-switches over them.
+The first line of the output is JSON: the address by switch. `running` starts several such processes
+and spreads the switches over them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from echelon_lab.virtual.embedded import VirtualTestbed
 
 @contextmanager
 def running(fabric: Path, processes: int) -> Iterator[dict[str, str]]:
-    """Yield the address of each switch of the fabric; the switches take turns over the processes."""
+    """Yield the address of each switch of the fabric; the switches take turns over the
+    processes.
+    """
     with ExitStack() as stack:
         started = []
         for _ in range(processes):

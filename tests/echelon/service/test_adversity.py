@@ -1,5 +1,5 @@
-"""Adversities between clients, the store and the controller's shell; those of the machine itself are in
-tests/echelon/control/test_adversity.py."""
+"""Adversities between clients, the store and the controller's shell; those of the machine itself
+are in tests/echelon/control/test_adversity.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ from echelon.controller.service.api.jobs import installed, register
 from echelon.controller.service.config import load_service_config
 from echelon.controller.service.controller import ControllerService
 from echelon.controller.service.leader import Leader
-from echelon.controller.service.store import Candidate, Changes, Leadership, Store, StoreError, open_store
+from echelon.controller.service.store import (
+    Candidate,
+    Changes,
+    Leadership,
+    Store,
+    StoreError,
+    open_store,
+)
 from echelon.controller.service.told import Metrics
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, ring, settle, until
@@ -39,8 +46,12 @@ def offline(tmp_path: Path) -> Lab:
     return Lab(tmp_path, TWO_BY_TWO)
 
 
-def service_of(lab: Lab, store: Store, leadership: Leadership, **settings: Any) -> tuple[ControllerService, Leader]:
-    config = load_service_config(lab.config("inside", store="sqlite:inside.db", coalesce="1 ms", **settings))
+def service_of(
+    lab: Lab, store: Store, leadership: Leadership, **settings: Any
+) -> tuple[ControllerService, Leader]:
+    config = load_service_config(
+        lab.config("inside", store="sqlite:inside.db", coalesce="1 ms", **settings)
+    )
     service = ControllerService(config, started_at=0.0)
     return service, Leader(config, store, leadership, Metrics("0"), rng=random.Random(1))
 
@@ -93,7 +104,9 @@ async def test_somebody_who_waits_is_told_when_leadership_is_lost(offline: Lab) 
             await waiting
 
 
-async def test_a_fault_of_ours_is_said_and_ends_nothing(offline: Lab, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_of_ours_is_said_and_ends_nothing(
+    offline: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
     async with leading(offline) as (service, leader):
         leader.submit(CountersRead(0, "s", None))  # type: ignore[arg-type]
         leader.submit("no event")  # type: ignore[arg-type]
@@ -109,7 +122,9 @@ async def test_numbers_that_cannot_be_read_are_one_line(offline: Lab) -> None:
         leadership = await store.campaign(Candidate("c", "http://c"))
         await store.commit(Changes(puts={("numbers", "a"): document, ("numbers", "b"): document}))
         _, leader = service_of(offline, store, leadership)
-        with pytest.raises(StoreError, match=r"inside.db: job b: its stored numbers cannot be read: .*\(put back"):
+        with pytest.raises(
+            StoreError, match=r"inside.db: job b: its stored numbers cannot be read: .*\(put back"
+        ):
             await leader.open()
 
 
@@ -136,10 +151,15 @@ def test_memory_is_what_is_on_disk_though_clients_hang_up(two_by_two: Service) -
             name = f"j{rng.randrange(8)}"
             body = json.dumps(ring(name, rng.sample(hosts, rng.randint(2, 4)))).encode()
             method = rng.choice(("PUT", "PUT", "DELETE"))
-            head = f"{method} /jobs/{name} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            head = (
+                f"{method} /jobs/{name} HTTP/1.1\r\nHost: localhost\r\nContent-Type:"
+                " application/json\r\n"
+            )
             with socket.create_connection((address.hostname, address.port)) as connection:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                connection.sendall(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                connection.sendall(
+                    head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+                )
                 time.sleep(rng.uniform(0, 0.006))
         settle(client)
         # What was sent last may still be under way.

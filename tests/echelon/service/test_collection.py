@@ -53,7 +53,9 @@ def test_nothing_is_collected_while_a_change_is_under_way() -> None:
     assert not asyncio.run(_collecting(quiet=False))
 
 
-def test_garbage_cannot_fill_the_memory_while_changes_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_cannot_fill_the_memory_while_changes_never_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(daemon, "_MANY_OBJECTS", 3000)
     monkeypatch.setattr(daemon, "_MOST_UNSEEN", 3000)
     monkeypatch.setattr(daemon, "_FULL_SHARE", 1.0)
@@ -84,7 +86,9 @@ def test_what_a_start_leaves_waits_for_a_full_collection() -> None:
     assert asyncio.run(started())
 
 
-def test_objects_that_became_garbage_later_go_with_a_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_became_garbage_later_go_with_a_full_collection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A ring that was alive at one collection is looked at again at the next full one."""
     monkeypatch.setattr(daemon, "_FULL_PERIOD_S", 0.1)
     monkeypatch.setattr(daemon, "_FULL_SHARE", 1.0)

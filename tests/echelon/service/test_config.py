@@ -97,14 +97,22 @@ def test_the_defaults(tmp_path: Path) -> None:
     assert (config.fabric.name, config.fabric_file) == ("pair", tmp_path / "fabric.yaml")
     assert (config.policy.name, config.policy.parameters) == ("echelon", {})
     assert config.store.get_secret_value() == f"sqlite://{tmp_path}/state.db"
-    assert [(s.name, s.device_id, s.address, s.target, s.tls) for s in config.switches.values()] == [
+    assert [
+        (s.name, s.device_id, s.address, s.target, s.tls) for s in config.switches.values()
+    ] == [
         ("s1", 1, "127.0.0.1:9559", "softswitch", None),
         ("s2", 7, "127.0.0.1:9560", "softswitch", None),
     ]
     assert config.api.listen == ListenAddress("127.0.0.1", 8080, None)
-    assert (config.api.advertise, config.api.tokens, config.api.tls, config.api.open_metrics) == (None,) * 3 + (False,)
+    assert (config.api.advertise, config.api.tokens, config.api.tls, config.api.open_metrics) == (
+        None,
+    ) * 3 + (False,)
     assert (config.audit_s, config.lease_s, config.coalesce_s) == (30.0, 5.0, 0.005)
-    assert (config.limits.jobs, config.limits.flows_per_job, config.api_limits.body_bytes) == (1000, 10_000, 10**6)
+    assert (config.limits.jobs, config.limits.flows_per_job, config.api_limits.body_bytes) == (
+        1000,
+        10_000,
+        10**6,
+    )
     assert config.correct_distances is False
     assert (config.log.format, config.log.level) == (None, "info")
 
@@ -124,7 +132,11 @@ def test_every_key(tmp_path: Path) -> None:
     assert config.api.tls.client_ca == tmp_path / "clients.pem"
     assert config.api.open_metrics
     assert (config.audit_s, config.lease_s, config.coalesce_s) == (0.5, 2.0, 0.0)
-    assert (config.limits.jobs, config.limits.flows_per_job, config.api_limits.body_bytes) == (5, 20, 10_000)
+    assert (config.limits.jobs, config.limits.flows_per_job, config.api_limits.body_bytes) == (
+        5,
+        20,
+        10_000,
+    )
     assert config.correct_distances
     assert (config.log.format, config.log.level) == ("json", "debug")
 
@@ -143,10 +155,15 @@ def test_the_documented_example_is_good(tmp_path: Path) -> None:
 
 def test_a_switch_may_do_without_the_tls_of_the_others(tmp_path: Path) -> None:
     config = load(tmp_path, SMALL.replace('9559"}', '9559", tls: }') + "tls: {ca: ca.pem}\n")
-    assert [switch.tls for switch in config.switches.values()] == [None, TlsFiles(tmp_path / "ca.pem", None, None)]
+    assert [switch.tls for switch in config.switches.values()] == [
+        None,
+        TlsFiles(tmp_path / "ca.pem", None, None),
+    ]
 
 
-def test_paths_are_absolute_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_absolute_wherever_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load(tmp_path, LARGE)
     monkeypatch.chdir(tmp_path.parent)
     config = load_service_config(Path(tmp_path.name) / "echelon.yaml", TARGETS)
@@ -163,7 +180,10 @@ def test_paths_are_absolute_wherever_one_stands(tmp_path: Path, monkeypatch: pyt
         ("sqlite:/var/lib/state.db", "sqlite:///var/lib/state.db"),
         ("sqlite:///var/lib/state.db", "sqlite:///var/lib/state.db"),
         ("etcd://a:2379,b:2379/lab", "etcd://a:2379,b:2379/lab"),
-        ("etcd://me@a/lab?ca=x/ca.pem&key=/k.pem&other=x", "etcd://me@a/lab?ca=/base/x/ca.pem&key=/k.pem&other=x"),
+        (
+            "etcd://me@a/lab?ca=x/ca.pem&key=/k.pem&other=x",
+            "etcd://me@a/lab?ca=/base/x/ca.pem&key=/k.pem&other=x",
+        ),
     ],
 )
 def test_urls_of_stores(text: str, url: str) -> None:
@@ -178,7 +198,9 @@ def test_urls_of_stores(text: str, url: str) -> None:
         ("unix:/run/e.sock", ListenAddress(None, 0, Path("/run/e.sock")), "unix:/run/e.sock"),
     ],
 )
-def test_addresses_to_listen_on(text: str, listen: ListenAddress, shown: str, tmp_path: Path) -> None:
+def test_addresses_to_listen_on(
+    text: str, listen: ListenAddress, shown: str, tmp_path: Path
+) -> None:
     config = load(tmp_path, SMALL + f'api: {{listen: "{text}"}}\n')
     assert config.api.listen == listen
     assert str(config.api.listen) == shown
@@ -191,7 +213,12 @@ MISTAKES = [
     ("fabric.yaml", "fabrik.yaml", "fabric", "there is no file 'fabrik.yaml'"),
     ("fabric.yaml", "[h1]", "fabric", "is not a path"),
     ("  s2:", "  s3:", "switches.s3", "is not a switch of fabric 'pair' (known: s1, s2)"),
-    ('  s2: {address: "switch-2.example:9560", target: toy, speed: 3}\n', "", "switches", "no entry for switch 's2'"),
+    (
+        '  s2: {address: "switch-2.example:9560", target: toy, speed: 3}\n',
+        "",
+        "switches",
+        "no entry for switch 's2'",
+    ),
     ("target: toy, speed: 3", "target: tou, speed: 3", "switches.s2.target", "did you mean 'toy'?"),
     ("target: toy, speed: 3", "target: [toy]", "switches.s2.target", "unknown target ['toy']"),
     ("target: toy, speed: 3", "target: toy", "switches.s2.speed", "is missing (give its speed)"),
@@ -220,7 +247,12 @@ MISTAKES = [
     ('"0.0.0.0:0"', '"0.0.0.0"', "api.listen", "is not an address"),
     ('"0.0.0.0:0"', '"unix:"', "api.listen", "does not name a socket"),
     ("https://ctl1:8080/", "ctl1:8080", "api.advertise", "is not the URL of a controller"),
-    ("https://ctl1:8080/", "https://me:pw@ctl1:8080/", "api.advertise", "is not the URL of a controller"),
+    (
+        "https://ctl1:8080/",
+        "https://me:pw@ctl1:8080/",
+        "api.advertise",
+        "is not the URL of a controller",
+    ),
     ("certificate: api.pem, ", "", "api.tls.certificate", "is missing"),
     ("metrics: open", "metrics: shut", "api.metrics", "use 'token' or 'open'"),
     ("audit: 500 ms", "audit: 500", "audit", "has no unit"),
@@ -278,13 +310,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([]), st.just({"x": [1]})
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.just([]),
+    st.just({"x": [1]}),
 )
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
-def test_whatever_stands_at_a_key_either_loads_or_is_one_line(data: st.DataObject, folder: Path) -> None:
+def test_whatever_stands_at_a_key_either_loads_or_is_one_line(
+    data: st.DataObject, folder: Path
+) -> None:
     document = yaml.safe_load(LARGE)
     path = data.draw(st.sampled_from([path for path in _paths(document) if path]))
     place = document
@@ -298,16 +338,18 @@ def test_whatever_stands_at_a_key_either_loads_or_is_one_line(data: st.DataObjec
         assert set(load_service_config(file, TARGETS).switches) == {"s1", "s2"}
     except DocumentError as error:
         said = str(error)
-    assert said is None or (said.startswith(f"{file}: ") and said.endswith(")") and "\n" not in said)
+    assert said is None or (
+        said.startswith(f"{file}: ") and said.endswith(")") and "\n" not in said
+    )
 
 
 def test_checking_a_file_imports_nothing_heavy(tmp_path: Path) -> None:
     load(tmp_path, SMALL)
     program = (
-        "import sys\nfrom echelon.controller.service.config import load_service_config\n"
-        "load_service_config(sys.argv[1])\n"
-        "heavy = {'networkx', 'grpc', 'finsy', 'fastapi', 'uvicorn', 'thriftpy2', 'aetcd'} & set(sys.modules)\n"
-        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+        "import sys\nfrom echelon.controller.service.config import"
+        " load_service_config\nload_service_config(sys.argv[1])\nheavy = {'networkx', 'grpc',"
+        " 'finsy', 'fastapi', 'uvicorn', 'thriftpy2', 'aetcd'} &"
+        " set(sys.modules)\nsys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "echelon.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.xdist_group("daemon")
 
 @pytest.fixture
 def service(two_by_two: Service) -> Iterator[tuple[Lab, Client]]:
-    """Return the switches and a client of a daemon without jobs, under the default policy, with all links up."""
+    """Return the switches and a client of a daemon without jobs, under the default policy, with all
+    links up.
+    """
     with two_by_two.lab.client(two_by_two.daemon) as client:
         yield two_by_two.lab, client
 
@@ -42,8 +44,8 @@ def test_jobs_come_and_go(service: tuple[Lab, Client]) -> None:
 
 
 def test_what_an_iteration_takes_alone(service: tuple[Lab, Client]) -> None:
-    """Two workers of one leaf, with 1 Gbit/s each way, take 16 ms for each of two times half of 4 MB, after 10 ms of
-    computing.
+    """Two workers of one leaf, with 1 Gbit/s each way, take 16 ms for each of two times half of 4
+    MB, after 10 ms of computing.
     """
     _, client = service
     client.register_job(ring("a", ["h1", "h2"], gradient="4 MB", compute="10 ms"))
@@ -65,8 +67,8 @@ def test_policies_change_while_running(service: tuple[Lab, Client]) -> None:
 
 
 def test_one_jobs_change_writes_its_own_difference_alone(service: tuple[Lab, Client]) -> None:
-    """The job is one of 100. The difference is counted twice: by the daemon, and by what plain gRPC reads before and
-    after.
+    """The job is one of 100. The difference is counted twice: by the daemon, and by what plain gRPC
+    reads before and after.
     """
     lab, client = service
     hosts = list(lab.fabric.hosts)
@@ -82,7 +84,9 @@ def test_one_jobs_change_writes_its_own_difference_alone(service: tuple[Lab, Cli
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert updates(client) - written == len(changed)
     flows = client.job("j50").flow_count + client.job("j49").flow_count
-    assert 0 < len(changed) < 2 * 3 * flows + 2 * 8 * len(lab.switches), "more than its flows and thresholds"
+    assert 0 < len(changed) < 2 * 3 * flows + 2 * 8 * len(lab.switches), (
+        "more than its flows and thresholds"
+    )
     client.remove_job("j50")
     client.register_job(ring("j50", [hosts[0], hosts[2]], gradient="77 MB"))
     settle(client)
@@ -107,7 +111,9 @@ def test_pages_hold_everything_once(service: tuple[Lab, Client]) -> None:
     settle(client)
     whole = client.plan().flows
     paged: list[FlowPlanResource] = []
-    while page := client.plan(limit=7, after=f"{paged[-1].job}/{paged[-1].flow}" if paged else None).flows:
+    while page := client.plan(
+        limit=7, after=f"{paged[-1].job}/{paged[-1].flow}" if paged else None
+    ).flows:
         paged += page
     assert tuple(paged) == whole
     assert client.plan(job="j03", switch="leaf1").flows == tuple(
@@ -123,10 +129,15 @@ def test_pages_hold_everything_once(service: tuple[Lab, Client]) -> None:
 
 def settle_all(client: Client) -> None:
     """Wait until the plan has all that it can."""
-    until(lambda: all(job.state in ("installed", "unplanned") for job in client.jobs()), "the jobs do not settle")
+    until(
+        lambda: all(job.state in ("installed", "unplanned") for job in client.jobs()),
+        "the jobs do not settle",
+    )
 
 
-def test_a_dry_run_says_what_the_change_writes_and_writes_nothing(service: tuple[Lab, Client]) -> None:
+def test_a_dry_run_says_what_the_change_writes_and_writes_nothing(
+    service: tuple[Lab, Client],
+) -> None:
     """Plain gRPC reads the switches before, after the dry run, and after the change."""
     lab, client = service
     client.set_policy("fair")
@@ -136,7 +147,10 @@ def test_a_dry_run_says_what_the_change_writes_and_writes_nothing(service: tuple
     new = ring("c", ["h1", "h4"], gradient="7 MB")
     rehearse: list[tuple[Callable[[], DryRunResource], Callable[[], object]]] = [
         (lambda: client.rehearse_job(new), lambda: client.register_job(new)),
-        (lambda: client.rehearse_policy("echelon", RULE), lambda: client.set_policy("echelon", RULE)),
+        (
+            lambda: client.rehearse_policy("echelon", RULE),
+            lambda: client.set_policy("echelon", RULE),
+        ),
         (
             lambda: client.rehearse_link("leaf1", "spine1", "drained"),
             lambda: client.set_link("leaf1", "spine1", "drained"),
@@ -144,23 +158,35 @@ def test_a_dry_run_says_what_the_change_writes_and_writes_nothing(service: tuple
         (lambda: client.rehearse_removal("a"), lambda: client.remove_job("a")),
     ]
     for ask, change in rehearse:
-        before, written, jobs, events = entries_by_key(lab), updates(client), client.jobs(), client.events()
+        before, written, jobs, events = (
+            entries_by_key(lab),
+            updates(client),
+            client.jobs(),
+            client.events(),
+        )
         said = ask()
-        assert (entries_by_key(lab), updates(client), client.jobs(), client.events()) == (before, written, jobs, events)
+        assert (entries_by_key(lab), updates(client), client.jobs(), client.events()) == (
+            before,
+            written,
+            jobs,
+            events,
+        )
         change()
         settle(client)
         after = entries_by_key(lab)
-        assert Counter({one.switch: len(one.inserts) for one in said.switches if one.inserts}) == Counter(
-            key[0] for key in after.keys() - before.keys()
-        )
-        assert Counter({one.switch: len(one.deletes) for one in said.switches if one.deletes}) == Counter(
-            key[0] for key in before.keys() - after.keys()
-        )
-        assert Counter({one.switch: len(one.modifies) for one in said.switches if one.modifies}) == Counter(
-            key[0] for key in before.keys() & after.keys() if before[key] != after[key]
-        )
+        assert Counter(
+            {one.switch: len(one.inserts) for one in said.switches if one.inserts}
+        ) == Counter(key[0] for key in after.keys() - before.keys())
+        assert Counter(
+            {one.switch: len(one.deletes) for one in said.switches if one.deletes}
+        ) == Counter(key[0] for key in before.keys() - after.keys())
+        assert Counter(
+            {one.switch: len(one.modifies) for one in said.switches if one.modifies}
+        ) == Counter(key[0] for key in before.keys() & after.keys() if before[key] != after[key])
         assert said.unpredicted is None
-        assert all((one.before or 1) >= 0.99 and (one.after or 1) >= 0.99 for one in said.jobs), said.jobs
+        assert all((one.before or 1) >= 0.99 and (one.after or 1) >= 0.99 for one in said.jobs), (
+            said.jobs
+        )
     assert [one.action for one in client.events()[-4:]] == [
         "register job", "choose policy", "drain link", "remove job",
     ]  # fmt: skip
@@ -171,7 +197,9 @@ def entries_by_key(lab: Lab) -> dict[tuple[object, ...], bytes]:
     for name, switch in lab.switches.items():
         for entry in switch.entries():
             match = tuple(sorted(one.SerializeToString() for one in entry.match))
-            out[name, entry.table_id, entry.priority, match] = entry.action.SerializeToString(deterministic=True)
+            out[name, entry.table_id, entry.priority, match] = entry.action.SerializeToString(
+                deterministic=True
+            )
     return out
 
 

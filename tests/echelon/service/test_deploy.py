@@ -1,4 +1,6 @@
-"""The files in deploy/: read by what will read them where that is here, and against the service itself."""
+"""The files in deploy/: read by what will read them where that is here, and against the service
+itself.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def panels() -> list[dict[str, Any]]:
     return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 
-# --- expressions name what there is ------------------------------------------------------------------------------
+# -- expressions name what there is ----------------------------------------------------------------
 
 
 def series() -> dict[str, set[str]]:
@@ -68,7 +70,19 @@ def series() -> dict[str, set[str]]:
     return found
 
 
-KEYWORDS = {"and", "or", "unless", "by", "on", "without", "ignoring", "bool", "offset", "group_left", "group_right"}
+KEYWORDS = {
+    "and",
+    "or",
+    "unless",
+    "by",
+    "on",
+    "without",
+    "ignoring",
+    "bool",
+    "offset",
+    "group_left",
+    "group_right",
+}
 
 
 def expressions() -> list[tuple[str, str]]:
@@ -77,7 +91,9 @@ def expressions() -> list[tuple[str, str]]:
     found += [(one["name"], one["expr"]) for one in dashboard()["annotations"]["list"]]
     for variable in dashboard()["templating"]["list"]:
         if variable["type"] == "query":
-            metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
+            metric, label = re.fullmatch(
+                r"label_values\((\w+), (\w+)\)", variable["query"]["query"]
+            ).groups()  # type: ignore[union-attr]
             found.append((variable["name"], f"sum by ({label}) ({metric})"))
     return found
 
@@ -96,7 +112,9 @@ def test_expressions_name_series_and_labels_that_exist(where: str, expression: s
             assert label[1] in known[name], f"{where}: {name} has no label {label[1]}"
     text = re.sub(r"\{[^}]*\}", "", text)
     grouped = {
-        label.strip() for labels in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", text) for label in labels.split(",")
+        label.strip()
+        for labels in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", text)
+        for label in labels.split(",")
     }
     text = re.sub(r"\b(?:by|on)\s*\([^)]*\)", "", text)
     names = set(re.findall(r"\b[a-zA-Z_]\w*\b(?!\s*\()", text)) - KEYWORDS
@@ -106,7 +124,11 @@ def test_expressions_name_series_and_labels_that_exist(where: str, expression: s
 
 
 def test_a_rate_is_of_a_counter_and_a_quantile_of_buckets() -> None:
-    types = {sample.name: family.type for family in families(exercised()).values() for sample in family.samples}
+    types = {
+        sample.name: family.type
+        for family in families(exercised()).values()
+        for sample in family.samples
+    }
     for where, expression in expressions():
         for name in re.findall(r"(?:rate|increase)\((\w+)", expression):
             assert types[name] in ("counter", "histogram"), where
@@ -122,7 +144,9 @@ def test_alerts_say_what_is_the_matter() -> None:
         summary = rule["annotations"]["summary"]
         assert "\n" not in summary
         for label in re.findall(r"\$labels\.(\w+)", summary):
-            assert any(label in known[name] for name in known if name in rule["expr"]), rule["alert"]
+            assert any(label in known[name] for name in known if name in rule["expr"]), rule[
+                "alert"
+            ]
     wanted = {"ControllerDown", "NoLeader", "Drift", "SwitchAway", "PlanFailing"}
     assert {f"Echelon{one}" for one in wanted} <= set(names)
 
@@ -132,30 +156,40 @@ def test_prometheus_loads_the_rules_and_scrapes_what_they_ask_for() -> None:
     assert all((DEPLOY / name).is_file() for name in config["rule_files"])
     (scrape,) = config["scrape_configs"]
     named = {
-        job for _, expression in expressions() for job in re.findall(r'(?:up|process_\w+)\{job="([^"]*)"', expression)
+        job
+        for _, expression in expressions()
+        for job in re.findall(r'(?:up|process_\w+)\{job="([^"]*)"', expression)
     }
     assert named == {scrape["job_name"]}
 
 
 @needs("promtool")
 def test_prometheus_itself_agrees(tmp_path: Path) -> None:
-    """Prometheus accepts configuration, rules and metrics, and every alert fires when it should, and only then."""
+    """Prometheus accepts configuration, rules and metrics, and every alert fires when it should,
+    and only then.
+    """
     token = tmp_path / "token"
     token.write_text("any")
     for source in (DEPLOY / "rules.yml", Path(__file__).with_name("rules_test.yml")):
         shutil.copy(source, tmp_path)
-    config = (DEPLOY / "prometheus.yml").read_text().replace("/etc/prometheus/echelon.token", str(token))
+    config = (
+        (DEPLOY / "prometheus.yml").read_text().replace("/etc/prometheus/echelon.token", str(token))
+    )
     (tmp_path / "prometheus.yml").write_text(config)
 
     def promtool(*words: str, text: bytes = b"") -> None:
-        done = subprocess.run(["promtool", *words], cwd=tmp_path, input=text, capture_output=True, timeout=PATIENCE_S)
+        done = subprocess.run(
+            ["promtool", *words], cwd=tmp_path, input=text, capture_output=True, timeout=PATIENCE_S
+        )
         assert (done.returncode, done.stderr) == (0, b""), done.stdout.decode()
 
     promtool("check", "config", "prometheus.yml")
     promtool("check", "metrics", text=exercised().render()[0])
     promtool("test", "rules", "rules_test.yml")
     tested = yaml.safe_load((tmp_path / "rules_test.yml").read_text())["tests"]
-    fired = {one["alertname"] for test in tested for one in test["alert_rule_test"] if one["exp_alerts"]}
+    fired = {
+        one["alertname"] for test in tested for one in test["alert_rule_test"] if one["exp_alerts"]
+    }
     assert fired == {rule["alert"] for rule in rules()}
 
 
@@ -178,12 +212,17 @@ def test_the_dashboard_fits_its_grid() -> None:
 
 def test_the_dashboard_uses_the_variables_that_it_has() -> None:
     variables = {variable["name"] for variable in dashboard()["templating"]["list"]}
-    used = set(re.findall(r"\$\{?(\w+)", " ".join(target["expr"] for panel in panels() for target in panel["targets"])))
+    used = set(
+        re.findall(
+            r"\$\{?(\w+)",
+            " ".join(target["expr"] for panel in panels() for target in panel["targets"]),
+        )
+    )
     assert used - {"__rate_interval"} == variables - {"datasource"}
     assert all(panel["datasource"]["uid"] == "${datasource}" for panel in panels())
 
 
-# --- units -----------------------------------------------------------------------------------------------------------
+# -- units -----------------------------------------------------------------------------------------
 
 
 def installed(directory: Path, unit: str) -> Path:
@@ -211,7 +250,14 @@ def test_systemd_understands_the_units(unit: str, tmp_path: Path) -> None:
 def test_units_are_confined(unit: str) -> None:
     """systemd's own score is below 2.5 of 10, which it calls OK."""
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", str(DEPLOY / unit)],
+        [
+            "systemd-analyze",
+            "security",
+            "--offline=true",
+            "--no-pager",
+            "--threshold=25",
+            str(DEPLOY / unit),
+        ],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -222,7 +268,7 @@ def test_units_are_confined(unit: str) -> None:
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
-# --- the daemon as the files start it --------------------------------------------------------------------------------
+# -- the daemon as the files start it --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -235,8 +281,8 @@ class Running:
 
 
 def _memory_deny_write_execute() -> None:
-    """Deny memory that is writable and executable, as MemoryDenyWriteExecute= of the unit does, where the kernel
-    can.
+    """Deny memory that is writable and executable, as MemoryDenyWriteExecute= of the unit does,
+    where the kernel can.
     """
     pr_set_mdwe, refuse_exec_gain = 65, 1
     ctypes.CDLL(None).prctl(pr_set_mdwe, refuse_exec_gain, 0, 0, 0)
@@ -244,7 +290,9 @@ def _memory_deny_write_execute() -> None:
 
 @contextmanager
 def running(directory: Path) -> Iterator[Running]:
-    """Run deploy/echelon.yaml with a port and a state directory that this test may use, and with tokens."""
+    """Run deploy/echelon.yaml with a port and a state directory that this test may use, and with
+    tokens.
+    """
     for name in ("echelon.yaml", "fabric.yaml"):
         shutil.copy(DEPLOY / name, directory)
     config = yaml.safe_load((directory / "echelon.yaml").read_text())
@@ -256,7 +304,10 @@ def running(directory: Path) -> Iterator[Running]:
     (directory / "echelon.yaml").write_text(yaml.safe_dump(config))
     made = new_token("prometheus", "read-only")
     (directory / "tokens.yaml").write_text("tokens:\n" + made.entry)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as said, (directory / "log").open("wb") as log:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as said,
+        (directory / "log").open("wb") as log,
+    ):
         said.bind(f"\0echelon-test-{os.getpid()}-{directory.name}")
         said.settimeout(PATIENCE_S)
         process = subprocess.Popen(
@@ -282,14 +333,22 @@ def running(directory: Path) -> Iterator[Running]:
 
 def instructions() -> list[tuple[str, str]]:
     """Return the instructions of the Containerfile, continued lines joined, comments left out."""
-    lines = [line for line in (DEPLOY / "Containerfile").read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in (DEPLOY / "Containerfile").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
-    return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in text.splitlines() if line.strip()]
+    return [
+        (line.split(None, 1)[0], line.split(None, 1)[1])
+        for line in text.splitlines()
+        if line.strip()
+    ]
 
 
 def test_the_service_as_its_files_run_it(tmp_path: Path) -> None:
-    """The service is ready when it says so, healthy by the container's own check, scraped as Prometheus would, and
-    ends in order.
+    """The service is ready when it says so, healthy by the container's own check, scraped as
+    Prometheus would, and ends in order.
     """
     (health,) = [text for name, text in instructions() if name == "HEALTHCHECK"]
     command = json.loads(health[health.index("CMD") + len("CMD") :])
@@ -307,7 +366,9 @@ def test_the_service_as_its_files_run_it(tmp_path: Path) -> None:
         assert healthy(service.url)
         with pytest.raises(HTTPError, match="401"):
             urlopen(f"{service.url}/metrics", timeout=PATIENCE_S)
-        scrape = Request(f"{service.url}/metrics", headers={"Authorization": f"Bearer {service.token}"})
+        scrape = Request(
+            f"{service.url}/metrics", headers={"Authorization": f"Bearer {service.token}"}
+        )
         with urlopen(scrape, timeout=PATIENCE_S) as answer:
             found = {one.name for one in text_string_to_metric_families(answer.read().decode())}
         assert set(families(exercised())) == found
@@ -322,12 +383,14 @@ def test_the_service_as_its_files_run_it(tmp_path: Path) -> None:
     assert service.token not in (tmp_path / "log").read_text()
 
 
-# --- examples and image ----------------------------------------------------------------------------------------------
+# -- examples and image ----------------------------------------------------------------------------
 
 
 def test_examples_are_good() -> None:
     files = [str(DEPLOY / name) for name in ("echelon.yaml", "tokens.yaml", "fabric.yaml")]
-    done = subprocess.run([BIN / "echelon", "check", *files], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(
+        [BIN / "echelon", "check", *files], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -338,19 +401,30 @@ def test_units_and_image_start_what_there_is() -> None:
     unit = (DEPLOY / "echelon.service").read_text()
     (started,) = re.findall(r"^ExecStart=/opt/echelon/bin/(.*)$", unit, re.MULTILINE)
     assert started.split() == [*entry, *arguments]
-    done = subprocess.run([BIN / entry[0], arguments[0], "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(
+        [BIN / entry[0], arguments[0], "--help"], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert "--config" in done.stdout
     switch = (DEPLOY / UNITS[1]).read_text()
     (started,) = re.findall(r"^ExecStart=/opt/echelon/bin/(.*)$", switch, re.MULTILINE)
-    done = subprocess.run([BIN / "softswitch", "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(
+        [BIN / "softswitch", "--help"], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     for option in re.findall(r"--[a-z0-9-]{2,}", started):
         assert option in done.stdout
 
 
 def test_the_image_copies_what_is_there_and_is_not_ignored() -> None:
-    kept = [line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text().splitlines() if line[0] == "!"]
+    kept = [
+        line[1:]
+        for line in (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
+        if line[0] == "!"
+    ]
     copied = [
-        word for name, text in instructions() if name == "COPY" and "--from" not in text for word in text.split()[:-1]
+        word
+        for name, text in instructions()
+        if name == "COPY" and "--from" not in text
+        for word in text.split()[:-1]
     ]
     assert sorted(copied) == sorted(kept)
     assert all((ROOT / name).exists() for name in copied)
@@ -369,7 +443,9 @@ CLEAN = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"
 
 @pytest.mark.long
 def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
-    """The first stage's commands run without a container engine, in a directory that holds what it copies."""
+    """The first stage's commands run without a container engine, in a directory that holds what it
+    copies.
+    """
     require("a package index")
     source, programs = tmp_path / "src", tmp_path / "opt/echelon/bin"
     for name, text in instructions():
@@ -377,7 +453,9 @@ def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
             *sources, to = text.split()
             for one in sources:
                 if (ROOT / one).is_dir():
-                    shutil.copytree(ROOT / one, source / to, ignore=shutil.ignore_patterns("__pycache__"))
+                    shutil.copytree(
+                        ROOT / one, source / to, ignore=shutil.ignore_patterns("__pycache__")
+                    )
                 else:
                     (source / to).mkdir(parents=True, exist_ok=True)
                     shutil.copy(ROOT / one, source / to)
@@ -389,9 +467,13 @@ def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
     for command in (["echelon", "check", DEPLOY / "echelon.yaml"], ["softswitch", "--version"]):
         started = [programs / command[0], *command[1:]]
         subprocess.run(started, cwd=tmp_path, check=True, timeout=PATIENCE_S, env=CLEAN)
-    page = "from echelon_web import assets; print(*assets.names(), sep='\\n'); assets.page('service')"
+    page = (
+        "from echelon_web import assets; print(*assets.names(), sep='\\n'); assets.page('service')"
+    )
     started = [programs / "python", "-c", page]
-    shown = subprocess.run(started, cwd=tmp_path, check=True, timeout=PATIENCE_S, stdout=subprocess.PIPE, env=CLEAN)
+    shown = subprocess.run(
+        started, cwd=tmp_path, check=True, timeout=PATIENCE_S, stdout=subprocess.PIPE, env=CLEAN
+    )
     assert set(shown.stdout.decode().split()) == set(assets.names())
 
 
@@ -407,7 +489,9 @@ def declared(folder: Path, *extras: str) -> Iterator[Requirement]:
 def test_each_line_of_a_lock_has_a_version_and_hashes(file: str) -> None:
     text = (DEPLOY / file).read_text()
     assert "://" not in text
-    assert not re.search(r"^\s*-(?!-hash=)", text, re.MULTILINE), "an option, such as a registry's address"
+    assert not re.search(r"^\s*-(?!-hash=)", text, re.MULTILINE), (
+        "an option, such as a registry's address"
+    )
     for line in re.sub(r"\\\n", "", text).splitlines():
         if not line.startswith("#"):
             stated, *hashes = line.split(" --hash=sha256:")
@@ -421,9 +505,16 @@ def test_the_locks_have_what_is_declared() -> None:
     ours = {"echelon-p4", "softswitch-ctoolchain", "echelon-web", "echelon-etcd"}
     wanted = [
         *declared(ROOT, "service", "etcd"),
-        *(one for name in ("ctoolchain", "plugins/web", "plugins/etcd") for one in declared(ROOT / name)),
+        *(
+            one
+            for name in ("ctoolchain", "plugins/web", "plugins/etcd")
+            for one in declared(ROOT / name)
+        ),
     ]
-    of_lock = {"requirements.txt": wanted, "requirements-build.txt": [Requirement("hatchling>=1.26")]}
+    of_lock = {
+        "requirements.txt": wanted,
+        "requirements-build.txt": [Requirement("hatchling>=1.26")],
+    }
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert build == ["hatchling>=1.26"]
     for file, requirements in of_lock.items():
@@ -441,14 +532,16 @@ def test_the_locks_have_what_is_declared() -> None:
             with suppress(PackageNotFoundError):
                 if distribution(name).version in versions:
                     needed = map(Requirement, distribution(name).requires or ())
-                    assert {canonicalize_name(of.name) for of in needed if _is_needed(of)} <= locked.keys(), name
+                    assert {
+                        canonicalize_name(of.name) for of in needed if _is_needed(of)
+                    } <= locked.keys(), name
 
 
 def _is_needed(one: Requirement) -> bool:
     return one.marker is None or one.marker.evaluate({"extra": ""})
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------
 
 
 def test_the_page_lists_every_metric_with_its_labels() -> None:
@@ -473,4 +566,6 @@ def test_the_page_lists_every_metric_with_its_labels() -> None:
 
 def test_the_page_lists_every_alert() -> None:
     page = (ROOT / "docs" / "observability.md").read_text()
-    assert re.findall(r"^\| `(Echelon\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in rules()]
+    assert re.findall(r"^\| `(Echelon\w+)` \|", page, re.MULTILINE) == [
+        rule["alert"] for rule in rules()
+    ]

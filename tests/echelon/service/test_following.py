@@ -16,7 +16,9 @@ ADDRESSES = {"h1": 0x0A000001, "h2": 0x0A000002}
 
 
 def test_varys_reacts_to_flows(line: Service) -> None:
-    """A queue's weight differs from the idle ones between the start of the second flow and its end."""
+    """A queue's weight differs from the idle ones between the start of the second flow and its
+    end.
+    """
     lab = line.lab
     with lab.client(line.daemon) as client, lab.host("h1") as h1, lab.host("h2") as h2:
         client.set_policy("varys")
@@ -28,8 +30,15 @@ def test_varys_reacts_to_flows(line: Service) -> None:
         host = {"h1": h1, "h2": h2}[flow.src]
         for flags, remaining, differs in ((0, 100_000, True), (LAST, 0, False)):
             packet = shim(job.number, flow.number, 1, remaining, flags=flags, payload=bytes(1000))
-            host.send(ipv4(ADDRESSES[flow.src], ADDRESSES[flow.dst], 17, packet[:6] + b"\0\0" + packet[8:]))
-            until(lambda differs=differs: (weights(client) != idle) == differs, "the switch's queues did not follow")  # type: ignore[misc]
+            host.send(
+                ipv4(
+                    ADDRESSES[flow.src], ADDRESSES[flow.dst], 17, packet[:6] + b"\0\0" + packet[8:]
+                )
+            )
+            until(
+                lambda differs=differs: (weights(client) != idle) == differs,
+                "the switch's queues did not follow",
+            )  # type: ignore[misc]
 
 
 def weights(client: Client) -> list[tuple[int, int, int]]:

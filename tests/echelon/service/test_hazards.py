@@ -15,11 +15,18 @@ from echelon.controller.service.hazards import hazards
 from tests.echelon.service.lab import PAIR
 
 
-def configured(directory: Path, addresses: tuple[str, str] = ("127.0.0.1:1", "[::1]:1"), **keys: Any) -> Path:
+def configured(
+    directory: Path, addresses: tuple[str, str] = ("127.0.0.1:1", "[::1]:1"), **keys: Any
+) -> Path:
     (directory / "fabric.yaml").write_text(yaml.safe_dump(PAIR))
-    switches = {name: {"address": address} for name, address in zip(("leaf1", "leaf2"), addresses, strict=True)}
+    switches = {
+        name: {"address": address}
+        for name, address in zip(("leaf1", "leaf2"), addresses, strict=True)
+    }
     file = directory / "echelon.yaml"
-    file.write_text(yaml.safe_dump({"service": "lab", "fabric": "fabric.yaml", "switches": switches, **keys}))
+    file.write_text(
+        yaml.safe_dump({"service": "lab", "fabric": "fabric.yaml", "switches": switches, **keys})
+    )
     return file
 
 
@@ -31,7 +38,9 @@ def test_a_service_on_one_machine_is_safe(tmp_path: Path) -> None:
     assert found(configured(tmp_path)) == []
 
 
-@pytest.mark.parametrize(("mode", "safe"), [(0o600, True), (0o640, True), (0o644, False), (0o604, False)])
+@pytest.mark.parametrize(
+    ("mode", "safe"), [(0o600, True), (0o640, True), (0o644, False), (0o604, False)]
+)
 def test_a_key_that_others_can_read(tmp_path: Path, mode: int, safe: bool) -> None:
     (tmp_path / "k.pem").touch(mode)
     (tmp_path / "k.pem").chmod(mode)

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.controller.machine.facts import IterationTimed, JobSeen, TardinessSeen
-from echelon.controller.service.history import JOBS, LARGEST_BYTES, PORTS, STEP_S, STEPS, History, Hour
+from echelon.controller.service.history import (
+    JOBS,
+    LARGEST_BYTES,
+    PORTS,
+    STEP_S,
+    STEPS,
+    History,
+    Hour,
+)
 from echelon.planning.plan import LEVELS
 
 VALUES = st.sampled_from((nan, -2.0, 0.0, 0.5, 3.0, 1024.0))
@@ -26,7 +34,9 @@ TIMES = st.tuples(NUMBERS, st.integers(0, STEP_S - 1)).map(lambda one: one[0] * 
     st.lists(st.tuples(TIMES, st.sampled_from("ab"), VALUES, VALUES), min_size=4, max_size=40),
     st.sampled_from((0, STEP_S, (STEPS - 2) * STEP_S)),
 )
-def test_each_step_has_the_largest_of_its_values(seen: list[tuple[int, str, float, float]], later_s: int) -> None:
+def test_each_step_has_the_largest_of_its_values(
+    seen: list[tuple[int, str, float, float]], later_s: int
+) -> None:
     """Beside a list of all values, of which each step of the hour takes what fell into it."""
     hour: Hour[str] = Hour(2, 10)
     seen.sort(key=lambda one: one[0])
@@ -40,7 +50,9 @@ def test_each_step_has_the_largest_of_its_values(seen: list[tuple[int, str, floa
         return max((one for one in fell if one == one), default=None)
 
     shown = {
-        key: [(expected(key, step, 0), expected(key, step, 1)) for step in range(first, first + STEPS)]
+        key: [
+            (expected(key, step, 0), expected(key, step, 1)) for step in range(first, first + STEPS)
+        ]
         for key in "ab"
         if any(one[1] == key and one[0] // STEP_S >= first for one in seen)
     }
@@ -49,14 +61,26 @@ def test_each_step_has_the_largest_of_its_values(seen: list[tuple[int, str, floa
 
 def test_whoever_was_silent_gives_way_and_nobody_else() -> None:
     hour: Hour[str] = Hour(1, 2)
-    for at_s, key in ((0, "a"), (1, "b"), (2, "c"), (STEP_S, "b"), (2 * STEP_S, "d"), (2 * STEP_S, "e")):
+    for at_s, key in (
+        (0, "a"),
+        (1, "b"),
+        (2, "c"),
+        (STEP_S, "b"),
+        (2 * STEP_S, "d"),
+        (2 * STEP_S, "e"),
+    ):
         hour.put(key, at_s, [1.0])
     assert [key for key, _ in hour.read(2 * STEP_S)] == ["b", "d"]
 
 
 def test_facts_of_iterations_are_kept() -> None:
     history = History()
-    for fact in (IterationTimed("a", 0.5), TardinessSeen("a", -0.25), IterationTimed("a", 2.0), JobSeen("b")):
+    for fact in (
+        IterationTimed("a", 0.5),
+        TardinessSeen("a", -0.25),
+        IterationTimed("a", 2.0),
+        JobSeen("b"),
+    ):
         history.take(fact, 5.0)
     ((name, steps),) = history.jobs.read(5.0)
     assert (name, steps[-1], set(steps[:-1])) == ("a", (2.0, -0.25), {(None, None)})
@@ -64,7 +88,9 @@ def test_facts_of_iterations_are_kept() -> None:
 
 @pytest.mark.wide
 def test_it_stays_within_its_bound() -> None:
-    """Twice as many jobs and ports as are kept, all of them seen in each step of an hour and a half."""
+    """Twice as many jobs and ports as are kept, all of them seen in each step of an hour and a
+    half.
+    """
     tracemalloc.start()
     try:
         history = History()
@@ -73,7 +99,9 @@ def test_it_stays_within_its_bound() -> None:
                 for number in range(2 * JOBS):
                     history.jobs.put(f"a-job-with-a-long-name-{number}", at_s, (1.0, 2.0))
                 for number in range(2 * PORTS):
-                    history.ports.put((f"switch-{number // 64}", number % 64), at_s, [0.125] * LEVELS)
+                    history.ports.put(
+                        (f"switch-{number // 64}", number % 64), at_s, [0.125] * LEVELS
+                    )
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

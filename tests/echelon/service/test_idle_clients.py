@@ -39,7 +39,9 @@ def many_files() -> Iterator[None]:
         (TWO_BY_TWO, 1024, 10_000),
     ],
 )
-def test_idle_clients_lock_nobody_out(build: Build, fabric: dict[str, object], descriptors: int, clients: int) -> None:
+def test_idle_clients_lock_nobody_out(
+    build: Build, fabric: dict[str, object], descriptors: int, clients: int
+) -> None:
     lab, token = build(fabric), new_token("ops", "operator")
     (lab.directory / "tokens.yaml").write_text(f"tokens:\n{token.entry}")
     (lab.directory / "tokens.yaml").chmod(0o600)
@@ -58,7 +60,9 @@ def test_idle_clients_lock_nobody_out(build: Build, fabric: dict[str, object], d
     with ExitStack() as held, Client(url, token=token.token, retry_s=10) as client:
         settle(client)
         for number in range(clients):
-            idle = held.enter_context(socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)))
+            idle = held.enter_context(
+                socket.create_connection(("127.0.0.1", urlsplit(url).port or 0))
+            )
             if number % 2:
                 idle.sendall(BEGUN)
             if number % 20 == 0:
@@ -77,6 +81,7 @@ def test_idle_clients_lock_nobody_out(build: Build, fabric: dict[str, object], d
     assert log_bytes < 1e6
     middle_s, worst_s = statistics.median(answered_s), max(answered_s)
     print(
-        f"{clients} idle clients, {descriptors} descriptors: {len(answered_s)} authenticated requests answered in "
-        f"{middle_s * 1e3:.0f} ms (median), {worst_s * 1e3:.0f} ms (worst); {log_bytes} bytes of log"
+        f"{clients} idle clients, {descriptors} descriptors: {len(answered_s)} authenticated"
+        f" requests answered in {middle_s * 1e3:.0f} ms (median), {worst_s * 1e3:.0f} ms (worst);"
+        f" {log_bytes} bytes of log"
     )

@@ -61,7 +61,9 @@ def test_the_service_ends_with_the_invariant_and_the_job(faulty: FaultyDaemon) -
         faulty.wait_event("leading")
         with pytest.raises(ClientError):
             client.register_job(ring("a", ["h1", "h3"]))
-    record = faulty.wait_event("an invariant of the controller does not hold (report it with this log)")
+    record = faulty.wait_event(
+        "an invariant of the controller does not hold (report it with this log)"
+    )
     assert (record["invariant"], record["job"]) == ("no_job_is_there", "a")
     assert record["problem"] == "broken on purpose"
     assert "client" in record["story"][0], "what happened to the job is in the log"
@@ -75,7 +77,9 @@ def test_without_the_option_nothing_is_checked(faulty: FaultyDaemon) -> None:
         assert client.register_job(ring("a", ["h1", "h3"])).name == "a"
 
 
-async def test_nothing_of_a_faulty_step_is_done(offline: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_of_a_faulty_step_is_done(
+    offline: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a machine with a fault wants must not reach switches."""
 
     def always_broken(_: Machine) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
-"""kill -9 of the controller at random moments, while jobs come and go and packets pass the switches.
+"""kill -9 of the controller at random moments, while jobs come and go and packets pass the
+switches.
 
-What was acknowledged is there after every restart; what was not may be or not, but wholly; switches hold exactly what
-is there; forwarding never stops.
+What was acknowledged is there after every restart; what was not may be or not, but wholly; switches
+hold exactly what is there; forwarding never stops.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ PACKET_INTERVAL_S = 0.004
         pytest.param(TWO_BY_TWO, 25, 3, marks=[pytest.mark.long, needs("all examples")]),
     ],
 )
-def test_nothing_acknowledged_is_lost(build: Build, fabric: Mapping[str, Any], kills: int, seed: int) -> None:
+def test_nothing_acknowledged_is_lost(
+    build: Build, fabric: Mapping[str, Any], kills: int, seed: int
+) -> None:
     rng = random.Random(seed)
     lab = build(fabric, policy={"name": "echelon"})
     operator = Operator(rng)
@@ -65,10 +68,15 @@ def test_nothing_acknowledged_is_lost(build: Build, fabric: Mapping[str, Any], k
                 for switch in lab.switches:
                     found = client.difference(switch)
                     assert found.reachable
-                    assert (found.inserts, found.modifies, found.deletes, found.foreign) == ((), (), (), 0)
+                    assert (found.inserts, found.modifies, found.deletes, found.foreign) == (
+                        (),
+                        (),
+                        (),
+                        0,
+                    )
     print(
-        f"{kills} kills, {operator.acknowledged} changes acknowledged, {operator.unanswered} unanswered; "
-        f"{stream.sent} packets sent, {stream.received} received"
+        f"{kills} kills, {operator.acknowledged} changes acknowledged, {operator.unanswered}"
+        f" unanswered; {stream.sent} packets sent, {stream.received} received"
     )
     assert operator.acknowledged >= lives > 0
     assert stream.received == stream.sent > 100 * kills
@@ -82,7 +90,10 @@ class Stream:
         self._ended = threading.Event()
         self.sent = 0
         self.received = 0
-        self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._receive)]
+        self._threads = [
+            threading.Thread(target=self._send),
+            threading.Thread(target=self._receive),
+        ]
 
     def start(self) -> None:
         for thread in self._threads:

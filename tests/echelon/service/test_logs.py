@@ -78,7 +78,9 @@ async def test_context_reaches_tasks_and_the_standard_library(out: io.StringIO) 
     assert record["level"] == "warning"
 
 
-@pytest.mark.parametrize(("level", "expected"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+@pytest.mark.parametrize(
+    ("level", "expected"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)]
+)
 def test_levels(out: io.StringIO, level: logs.Level, expected: int) -> None:
     logs.configure("json", level, out)
     log = logs.get("x")
@@ -152,7 +154,9 @@ def test_an_exception_may_be_handed_on(out: io.StringIO) -> None:
     logs.configure("json", "info", out)
     logs.get("x").warning("a task ended", exc_info=ValueError("the reason"))
     (record,) = records(out)
-    assert [(one["exc_type"], one["exc_value"]) for one in record["exception"]] == [("ValueError", "the reason")]
+    assert [(one["exc_type"], one["exc_value"]) for one in record["exception"]] == [
+        ("ValueError", "the reason")
+    ]
     assert "exc_info" not in record
 
 
@@ -217,7 +221,9 @@ logs.get("x").info("hello", switch="s1")
 
 
 def test_json_where_nobody_watches_and_text_on_a_terminal() -> None:
-    piped = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60)
+    piped = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
     assert piped.stdout == ""
     assert json.loads(piped.stderr)["switch"] == "s1"
     main, terminal = pty.openpty()
@@ -255,8 +261,13 @@ def test_a_process_outlives_the_reader_of_its_log(records: int, unbuffered: str)
 
 def test_without_configure_nothing_is_printed_on_standard_output() -> None:
     """Parts of the service are used by commands too."""
-    script = "from echelon.controller.service import logs\nlogs.get('x').info('hello')\nlogs.get('x').error('broken')\n"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    script = (
+        "from echelon.controller.service import"
+        " logs\nlogs.get('x').info('hello')\nlogs.get('x').error('broken')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout == ""
     assert "hello" not in done.stderr
     assert "broken" in done.stderr

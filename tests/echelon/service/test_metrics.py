@@ -27,7 +27,9 @@ from tests.echelon.service.measured import TEXT, adopted, exercised, families, t
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """Return the value of the series of that name with exactly these labels; None: there is none."""
+    """Return the value of the series of that name with exactly these labels; None: there is
+    none.
+    """
     for family in families(metrics).values():
         for sample in family.samples:
             if sample.name == name and sample.labels == labels:
@@ -44,8 +46,8 @@ def test_the_text_of_a_scrape_is_the_committed_one() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    """The names follow prometheus.io/docs/practices/naming: base units, counters in _total, text for people, no
-    label in a name.
+    """The names follow prometheus.io/docs/practices/naming: base units, counters in _total, text
+    for people, no label in a name.
     """
     for name, family in families(exercised()).items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
@@ -60,7 +62,9 @@ def test_names_follow_the_conventions() -> None:
         if family.type == "histogram":
             assert name.endswith("_seconds")
         assert not any(sample.name.endswith("_created") for sample in family.samples)
-        assert not {"job", "instance"} & {label for sample in family.samples for label in sample.labels}
+        assert not {"job", "instance"} & {
+            label for sample in family.samples for label in sample.labels
+        }
 
 
 def test_the_process_is_measured() -> None:
@@ -101,14 +105,21 @@ def test_a_switch_is_in_one_state(state: State) -> None:
     metrics = Metrics("1")
     metrics.count(facts.SwitchAdded("s1"))
     metrics.count(facts.SwitchInState("s1", state))
-    states = {one.labels["state"]: one.value for one in families(metrics)["echelon_switch_state"].samples}
+    states = {
+        one.labels["state"]: one.value for one in families(metrics)["echelon_switch_state"].samples
+    }
     assert states == {one: float(one == state) for one in get_args(State)}
 
 
 def test_plans_that_fail_and_come_back() -> None:
     metrics = Metrics("1")
     seen = []
-    for fact in (facts.PlanRefused("fair", "no"), adopted(), adopted(problems={"a": "no"}), adopted(problems={})):
+    for fact in (
+        facts.PlanRefused("fair", "no"),
+        adopted(),
+        adopted(problems={"a": "no"}),
+        adopted(problems={}),
+    ):
         metrics.count(fact)
         seen.append(value(metrics, "echelon_plan_failing"))
     assert seen == [1, 0, 1, 0]
@@ -132,7 +143,12 @@ def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
     found = families(metrics)
     for name in ("switch_state", "entries", "entries_wanted", "foreign_entries", "refused_entries"):
         assert found[f"echelon_{name}"].samples == []
-    for name in ("job_iteration_seconds", "job_tardiness_seconds", "job_iterations", "job_last_seen_timestamp_seconds"):
+    for name in (
+        "job_iteration_seconds",
+        "job_tardiness_seconds",
+        "job_iterations",
+        "job_last_seen_timestamp_seconds",
+    ):
         assert found[f"echelon_{name}"].samples == []
     assert {one.value for one in found["echelon_jobs"].samples} == {0}
     assert value(metrics, "echelon_plan_failing") == 0
@@ -160,7 +176,9 @@ def test_names_of_any_kind_are_escaped() -> None:
 
 
 class Jobs(RuleBasedStateMachine):
-    """Jobs that come and go; their series come and go with them, and are never more than allowed."""
+    """Jobs that come and go; their series come and go with them, and are never more than
+    allowed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,9 +212,14 @@ class Jobs(RuleBasedStateMachine):
     @invariant()
     def exactly_these(self) -> None:
         found = families(self.metrics)
-        times = {one.labels["training_job"]: one.value for one in found["echelon_job_iteration_seconds"].samples}
+        times = {
+            one.labels["training_job"]: one.value
+            for one in found["echelon_job_iteration_seconds"].samples
+        }
         assert times == self.seen
-        counts = {one.labels["training_job"]: one.value for one in found["echelon_job_iterations"].samples}
+        counts = {
+            one.labels["training_job"]: one.value for one in found["echelon_job_iterations"].samples
+        }
         assert counts == {job: self.iterations[job] for job in self.seen}
         assert value(self.metrics, "echelon_jobs_without_series") == len(self.without)
 
@@ -225,14 +248,18 @@ def test_threads_lose_no_count() -> None:
 
 def test_states_are_those_of_the_resources() -> None:
     metrics = Metrics("1")
-    metrics.count(facts.JobsCounted({state: index for index, state in enumerate(get_args(JobState), start=1)}))
+    metrics.count(
+        facts.JobsCounted({state: index for index, state in enumerate(get_args(JobState), start=1)})
+    )
     metrics.count(facts.JobsCounted({"accepted": 9}))
     counts = {one.labels["state"]: one.value for one in families(metrics)["echelon_jobs"].samples}
     assert counts == {state: 9.0 if state == "accepted" else 0.0 for state in get_args(JobState)}
 
 
 def test_the_library_is_loaded_by_the_service_alone() -> None:
-    code = "import sys, echelon.controller.service.told; sys.exit('prometheus_client' in sys.modules)"
+    code = (
+        "import sys, echelon.controller.service.told; sys.exit('prometheus_client' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
@@ -248,7 +275,9 @@ def test_all_series_of_a_job_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None
     metrics.count(facts.JobSeen("b"))
     assert value(metrics, "echelon_by_host", training_job="a", host="h2") == 1
     metrics.count(facts.JobLeft("a"))
-    left = {sample.labels["training_job"] for sample in families(metrics)["echelon_by_host"].samples}
+    left = {
+        sample.labels["training_job"] for sample in families(metrics)["echelon_by_host"].samples
+    }
     assert left == {"b"}
 
 

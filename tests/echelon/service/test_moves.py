@@ -1,4 +1,6 @@
-"""Links that move while jobs send: real switches, an emulated optical switch, a real service that may be killed."""
+"""Links that move while jobs send: real switches, an emulated optical switch, a real service that
+may be killed.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,10 @@ def test_a_job_without_another_path_waits_for_the_new_links(build: Build) -> Non
                 "also": "installed",
                 "stays": "installed",
             }
-            assert {(one.a, one.b) for one in client.links() if one.state == "moving"} == {("l1", "l4"), ("l3", "l6")}
+            assert {(one.a, one.b) for one in client.links() if one.state == "moving"} == {
+                ("l1", "l4"),
+                ("l3", "l6"),
+            }
             with pytest.raises(ClientError, match=r"links move already \(wait until they stand"):
                 client.move_links(fabric(*OTHERS))
             with pytest.raises(ClientError, match="the optical switch moves the links now"):
@@ -113,7 +118,9 @@ def test_a_job_without_another_path_waits_for_the_new_links(build: Build) -> Non
         assert stream.lost["across"] >= lost_in_the_dark(lab) > 0
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
+)
 def test_a_killed_service_goes_on_with_the_move(build: Build, seed: int) -> None:
     rng = random.Random(seed)
     lab = optical(build, fabric(*OPPOSITE), time_ms=200)
@@ -130,9 +137,13 @@ def test_a_killed_service_goes_on_with_the_move(build: Build, seed: int) -> None
         with lab.client(daemon) as client:
             stand(client)
             there = {(one.a, one.b) for one in client.links()}
-            assert there >= {(f"l{a}", f"l{b}") for a, b in chords}, "an acknowledged change is lost"
+            assert there >= {(f"l{a}", f"l{b}") for a, b in chords}, (
+                "an acknowledged change is lost"
+            )
             assert joined(lab) == cabled(client, lab)
-            assert {job.name: job.state for job in client.jobs()} == dict.fromkeys(JOBS, "installed")
+            assert {job.name: job.state for job in client.jobs()} == dict.fromkeys(
+                JOBS, "installed"
+            )
             lab.fabric = build_fabric(FabricSpec.model_validate(fabric(*chords)))
             assert_exactly(lab, client)
         daemon.kill()
@@ -147,7 +158,9 @@ def test_a_person_moves_links_and_says_so(build: Build) -> None:
 
     def echelon(*words: str, status: int = 0) -> str:
         command = [BIN / "echelon", "link", "move", *words, "--url", daemon.wait_listening()]
-        done = subprocess.run(command, cwd=lab.directory, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=lab.directory, capture_output=True, text=True, check=False
+        )
         assert done.returncode == status, done
         return str(done.stdout + done.stderr)
 
@@ -170,7 +183,11 @@ def test_a_person_moves_links_and_says_so(build: Build) -> None:
         assert {("l1", "l3"), ("l4", "l6")} < {(link.a, link.b) for link in client.links()}
         assert [event.action for event in client.events()][-1] == "links moved"
     # The new links hold after a restart, until the fabric file has others; then they are forgotten.
-    for chords, chord in ((OPPOSITE, ("l1", "l3")), (OTHERS, ("l1", "l5")), (OPPOSITE, ("l1", "l4"))):
+    for chords, chord in (
+        (OPPOSITE, ("l1", "l3")),
+        (OTHERS, ("l1", "l5")),
+        (OPPOSITE, ("l1", "l4")),
+    ):
         daemon.kill()
         (lab.directory / "fabric.yaml").write_text(yaml.safe_dump(fabric(*chords)))
         daemon = lab.daemon()
@@ -189,11 +206,17 @@ def test_what_is_more_than_links_is_refused(build: Build) -> None:
         before = client.links()
         for kind, name, other in (("host", "h6", "h7"), ("switch", "l6", "s6")):
             document = json.loads(json.dumps(fabric(*OPPOSITE)).replace(f'"{name}"', f'"{other}"'))
-            with pytest.raises(ClientError, match=f"{kind} '{name}' is missing; only links can move"):
+            with pytest.raises(
+                ClientError, match=f"{kind} '{name}' is missing; only links can move"
+            ):
                 client.move_links(document)
-        with pytest.raises(ClientError, match="'l1' cannot be linked to 'l3': it has no free port of 2 Gbit/s"):
+        with pytest.raises(
+            ClientError, match="'l1' cannot be linked to 'l3': it has no free port of 2 Gbit/s"
+        ):
             client.move_links(fabric(*TURNED, rate="2 Gbit/s"))
-        with pytest.raises(ClientError, match="2 jobs would have no path and leave the plan: across, near"):
+        with pytest.raises(
+            ClientError, match="2 jobs would have no path and leave the plan: across, near"
+        ):
             client.move_links(fabric((2, 5), (3, 6)))
         assert client.links() == before
         assert client.move().stage == "standing"

@@ -45,8 +45,12 @@ def test_a_supervisor_that_does_not_read_holds_nobody_up(supervisor: socket.sock
     assert not said[-1]
 
 
-@pytest.mark.parametrize("address", [None, "", "relative", "/no/such/socket", "@nobody-listens-here"])
-def test_without_a_supervisor_nothing_happens(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "address", [None, "", "relative", "/no/such/socket", "@nobody-listens-here"]
+)
+def test_without_a_supervisor_nothing_happens(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)

@@ -1,4 +1,6 @@
-"""Switches that restart or are changed behind the controller's back, and controllers that take over from each other."""
+"""Switches that restart or are changed behind the controller's back, and controllers that take over
+from each other.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def write(switch: Switch, term: int, kind: int, entries: list[p4r.TableEntry]) -
     updates = [p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]  # type: ignore[arg-type]
     with switch.stub() as stub:
         stub.Write(
-            p4r.WriteRequest(device_id=switch.device_id, election_id=U128.encode(election_id(term)), updates=updates),
+            p4r.WriteRequest(
+                device_id=switch.device_id,
+                election_id=U128.encode(election_id(term)),
+                updates=updates,
+            ),
             timeout=PATIENCE_S,
         )
 
@@ -100,9 +106,14 @@ def test_a_spine_that_dies_is_routed_around(build: Build) -> None:
         spine = client.plan(job="a").flows[0].path[2]
         lab.switches[spine].kill()
         until(lambda: not client.plan(switch=spine).flows, "flows still lead over it")
-        until(lambda: {job.state for job in client.jobs()} == {"installed"}, "jobs are not installed elsewhere")
+        until(
+            lambda: {job.state for job in client.jobs()} == {"installed"},
+            "jobs are not installed elsewhere",
+        )
         assert {link.state for link in client.links() if spine in (link.a, link.b)} == {"down"}
-        assert any(f"switch {spine} does not answer" in problem for problem in client.status().problems)
+        assert any(
+            f"switch {spine} does not answer" in problem for problem in client.status().problems
+        )
         lab.switches[spine].start()
         until(lambda: {link.state for link in client.links()} == {"up"}, "the links stay down")
         settle(client)
@@ -169,7 +180,12 @@ def test_a_standby_on_the_same_file_takes_over(build: Build) -> None:
             assert [job.name for job in other.jobs()] == ["a"]
             assert_exactly(lab, other)
             with pytest.raises(grpc.RpcError) as refused:
-                write(lab.switches["s1"], first_term, p4r.Update.INSERT, lab.switches["s1"].entries()[:1])
+                write(
+                    lab.switches["s1"],
+                    first_term,
+                    p4r.Update.INSERT,
+                    lab.switches["s1"].entries()[:1],
+                )
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -194,7 +210,9 @@ def etcd(directory: Path) -> Iterator[str]:
 
 
 def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
-    """The leader is not killed but stopped, so that it comes back and does not know that its time has passed."""
+    """The leader is not killed but stopped, so that it comes back and does not know that its time
+    has passed.
+    """
     lab = build(PAIR)
     with etcd(lab.directory) as address:
         common = {"store": f"etcd://{address}/lab", "lease": "2 s"}
@@ -211,7 +229,10 @@ def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
             # Somebody asks the stopped controller; it will find the request when it comes back.
             late = Late(first.wait_listening())
             second.wait_event("leading")
-            print(f"took over {time.monotonic() - began:.2f} s after the leader was stopped; lease 2 s")
+            print(
+                f"took over {time.monotonic() - began:.2f} s after the leader was stopped;"
+                " lease 2 s"
+            )
             other.register_job(ring("b", ["h2", "h4"]))
             settle(other)
             held = {name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()}
@@ -220,11 +241,18 @@ def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
             assert late.outcome() in (None, 503)
             assert old_term is not None
             with pytest.raises(grpc.RpcError) as refused:
-                write(lab.switches["leaf1"], old_term, p4r.Update.DELETE, lab.switches["leaf1"].entries()[:1])
+                write(
+                    lab.switches["leaf1"],
+                    old_term,
+                    p4r.Update.DELETE,
+                    lab.switches["leaf1"].entries()[:1],
+                )
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
             settle(other)
             assert {job.name for job in other.jobs()} == {"a", "b"}
-            assert {name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()} == held
+            assert {
+                name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()
+            } == held
             assert_exactly(lab, other)
             assert other.switch("leaf1").sessions == 1, "the old leader did not get in between"
 
@@ -362,7 +390,10 @@ def test_only_the_highest_id_takes_a_switch_and_that_is_told(build: Build) -> No
             assert "restart the switch" in (seen.problem or "")
             assert client.take_switch("s1").state == "backup"
             told = client.events(of="s1")
-            assert [one.action for one in told if one.action != "links up"] == ["switch taken", "take switch"]
+            assert [one.action for one in told if one.action != "links up"] == [
+                "switch taken",
+                "take switch",
+            ]
             assert told[-1].address == "127.0.0.1"
         switch.kill()
         switch.start()

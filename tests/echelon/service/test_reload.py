@@ -31,7 +31,8 @@ def client(line: Service) -> Iterator[Client]:
 
 @pytest.fixture
 def change(line: Service) -> Iterator[Change]:
-    """Return a function that changes keys of the configuration, sends SIGHUP and returns the record of its outcome.
+    """Return a function that changes keys of the configuration, sends SIGHUP and returns the record
+    of its outcome.
 
     The former configuration is back after the test.
     """
@@ -45,7 +46,10 @@ def change(line: Service) -> Iterator[Change]:
         until(lambda: len(line.daemon.events(outcome)) > seen, outcome)
         record = line.daemon.events(outcome)[-1]
         if record.get("changed"):
-            until(lambda: len(terms(line.daemon)) > begun, "a leader begins with the new configuration")
+            until(
+                lambda: len(terms(line.daemon)) > begun,
+                "a leader begins with the new configuration",
+            )
         return record
 
     def apply(outcome: str = "configuration read again", **keys: Any) -> dict[str, Any]:
@@ -70,16 +74,23 @@ def test_a_changed_configuration_is_taken(line: Service, client: Client, change:
         client.register_job(ring("b", ["h1", "h2"]))
 
 
-def test_an_unchanged_configuration_changes_nothing(line: Service, client: Client, change: Change) -> None:
+def test_an_unchanged_configuration_changes_nothing(
+    line: Service, client: Client, change: Change
+) -> None:
     before = terms(line.daemon)
     assert not change()["changed"]
-    assert not change(log={"format": "json", "level": "debug"})["changed"], "the log needs no new leader"
+    assert not change(log={"format": "json", "level": "debug"})["changed"], (
+        "the log needs no new leader"
+    )
     assert terms(line.daemon) == before
     assert client.job("a").state == "installed"
 
 
 def test_a_faulty_configuration_stays_out(line: Service, client: Client, change: Change) -> None:
-    record = change("the changed configuration is faulty, the former one stays in force", limits={"jobs": "many"})
+    record = change(
+        "the changed configuration is faulty, the former one stays in force",
+        limits={"jobs": "many"},
+    )
     assert "limits.jobs" in record["problem"]
     assert line.daemon.alive
     assert client.job("a").state == "installed"
@@ -95,8 +106,13 @@ def test_what_only_a_start_reads_is_named(line: Service, client: Client, change:
 
 def test_a_change_under_way_is_not_lost(line: Service, client: Client, change: Change) -> None:
     """Jobs are registered while leaders follow each other; each that is acknowledged is there."""
-    with Client(line.daemon.wait_listening(), retry_s=PATIENCE_S) as patient, ThreadPoolExecutor(1) as beside:
-        registering = beside.submit(lambda: [patient.register_job(ring(f"j{n}", ["h1", "h2"])) for n in range(6)])
+    with (
+        Client(line.daemon.wait_listening(), retry_s=PATIENCE_S) as patient,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        registering = beside.submit(
+            lambda: [patient.register_job(ring(f"j{n}", ["h1", "h2"])) for n in range(6)]
+        )
         for number in range(3):
             change(limits={"jobs": 100 + number})
         registering.result()

@@ -41,7 +41,9 @@ def records(out: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_the_record_after_the_window_says_how_many_were_dropped(out: io.StringIO, clock: Clock) -> None:
+def test_the_record_after_the_window_says_how_many_were_dropped(
+    out: io.StringIO, clock: Clock
+) -> None:
     log = logs.get("x")
     for number in range(100):
         log.error("cannot connect", switch="s1", problem=number)
@@ -64,7 +66,9 @@ def test_other_switches_events_and_levels_are_counted_apart(out: io.StringIO) ->
 
 def test_a_librarys_records_are_alike_by_their_first_line(out: io.StringIO, clock: Clock) -> None:
     for number in range(100):
-        logging.getLogger("asyncio").error("socket.accept() out of system resource\nsocket: %d", number)
+        logging.getLogger("asyncio").error(
+            "socket.accept() out of system resource\nsocket: %d", number
+        )
         logging.getLogger("asyncio").error(f"never retrieved\nfuture: {number}")
     assert len(records(out)) == 2 * MOST
     clock.now += WINDOW_S

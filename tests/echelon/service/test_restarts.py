@@ -1,4 +1,6 @@
-"""Short sequences of changes to a real service that is killed after each; ``python -m tests.soak restarts`` is long."""
+"""Short sequences of changes to a real service that is killed after each; ``python -m tests.soak
+restarts`` is long.
+"""
 
 from __future__ import annotations
 

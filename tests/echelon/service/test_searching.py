@@ -14,7 +14,7 @@ from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import PAIR, PATIENCE_S, ring, settle, until
 from tests.echelon.service.workers import runs, worker
 
-# -- the daemon --------------------------------------------------------------------------------------------------------
+# -- the daemon ------------------------------------------------------------------------------------
 
 JOBS = (
     ring("a", ["h1", "h3"], "4 MB", "5 ms"),
@@ -43,7 +43,9 @@ def test_a_daemon_that_is_killed_takes_up_the_chosen_plan(build: Build) -> None:
         ((jobs, plan),) = before[0]
         assert jobs == ("a", "b", "c", "d")
         assert plan != "rule setf"
-        assert [event.object for event in client.events() if event.action == "choose plan"][-1].startswith(plan)
+        assert [event.object for event in client.events() if event.action == "choose plan"][
+            -1
+        ].startswith(plan)
     daemon.kill()
     with lab.client(lab.daemon()) as client:
         until(lambda: client.not_ready() is None, "there is no plan")
@@ -86,7 +88,11 @@ def test_why_is_shown_for_one_job(two_by_two: Service) -> None:
         (why,) = plan.why
         assert why.jobs == ("a", "b")
         assert why.slowdowns.keys() == {"a", "b"}
-        scores = {one.plan: one.score for one in why.tried if one.draws == why.tried[0].draws and one.score is not None}
+        scores = {
+            one.plan: one.score
+            for one in why.tried
+            if one.draws == why.tried[0].draws and one.score is not None
+        }
         assert scores[why.tried[0].plan] == min(scores.values())
         assert scores[why.plan] <= min(scores.values()) * 1.005
         assert "fair" in {one.plan for one in why.tried}

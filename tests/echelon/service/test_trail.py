@@ -20,7 +20,9 @@ def test_a_change_and_its_records_have_the_id_of_the_answer(line: Service) -> No
         made = http.post("/jobs", json=ring("a", ["h1", "h2"])).headers["x-request-id"]
         read = http.get("/jobs").headers["x-request-id"]
         again = http.post("/jobs", json=ring("a", ["h1", "h2"])).headers["x-request-id"]
-        other = http.post("/jobs", json=ring("a", ["h1", "h2"], gradient="2 MB")).headers["x-request-id"]
+        other = http.post("/jobs", json=ring("a", ["h1", "h2"], gradient="2 MB")).headers[
+            "x-request-id"
+        ]
         gone = http.delete("/jobs/a").headers["x-request-id"]
         found = http.get("/events").json()
     assert len({made, read, again, other, gone}) == 5
@@ -33,7 +35,9 @@ def test_a_change_and_its_records_have_the_id_of_the_answer(line: Service) -> No
     assert line.daemon.wait_event("job registered", request=made)["job"] == "a"
     assert line.daemon.wait_event("job removed", request=gone)["job"] == "a"
     assert line.daemon.wait_event("request", request=gone)["status"] == 204
-    assert not [one for one in line.daemon.events("request") if one["request"] == read], "it only reads"
+    assert not [one for one in line.daemon.events("request") if one["request"] == read], (
+        "it only reads"
+    )
 
 
 def change(trail: Trail, number: int, *, client: str = "ops") -> Changes:
@@ -53,12 +57,16 @@ def test_a_record_is_committed_with_its_change_and_read_back() -> None:
         changes = change(trail, number)
         assert ("jobs", f"j{number}") in changes.deletes
         assert ("settings", "x") in changes.puts
-        stored |= {key: document for (name, key), document in changes.puts.items() if name == "events"}
+        stored |= {
+            key: document for (name, key), document in changes.puts.items() if name == "events"
+        }
         assert len(trail.records) == number, "not before it is saved"
         trail.saved(number, changes)
         trail.forget(number)
     assert Trail(stored).records == trail.records
-    assert [(one.at, one.object, one.client) for one in trail.records] == [(7.0, f"j{n}", "ops") for n in range(3)]
+    assert [(one.at, one.object, one.client) for one in trail.records] == [
+        (7.0, f"j{n}", "ops") for n in range(3)
+    ]
 
 
 def test_a_change_that_fails_leaves_no_record() -> None:
@@ -86,7 +94,10 @@ def test_what_is_noted_while_a_plan_is_saved_is_saved_with_the_next() -> None:
     for changes in (first, *commits):
         stored |= {key: document for (_, key), document in changes.puts.items()}
         trail.saved(None, changes)
-    assert [(one.action, one.client) for one in trail.records] == [("links down", None), ("take switch", "ops")]
+    assert [(one.action, one.client) for one in trail.records] == [
+        ("links down", None),
+        ("take switch", "ops"),
+    ]
     assert Trail(stored).records == trail.records
 
 
@@ -114,7 +125,9 @@ def test_the_store_keeps_the_latest() -> None:
 
 
 @pytest.mark.parametrize("damaged", [{}, {"at": "x"}, {"at": 1.0, "action": 2}])
-def test_a_damaged_record_is_set_aside(damaged: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_is_set_aside(
+    damaged: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     trail = Trail({})
     good = change(trail, 1).puts["events", "000000000001"]
     read = Trail({"000000000001": good, "000000000007": damaged, "x": damaged})

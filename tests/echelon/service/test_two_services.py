@@ -15,7 +15,9 @@ def entries(switch: Switch, service: str) -> list[bytes]:
     """Return the entries that a service has on the switch, in some fixed order."""
     mark = f"echelon:{service}".encode()
     held: list[p4r.TableEntry] = switch.entries()
-    return sorted(entry.SerializeToString(deterministic=True) for entry in held if entry.metadata == mark)
+    return sorted(
+        entry.SerializeToString(deterministic=True) for entry in held if entry.metadata == mark
+    )
 
 
 def test_neither_changes_the_others_entries_and_both_slow_down(build: Build) -> None:
@@ -32,5 +34,8 @@ def test_neither_changes_the_others_entries_and_both_slow_down(build: Build) -> 
     for daemon in (first, second):
         daemon.wait_event("a switch obeys a controller of a higher election id", takeovers=5)
         assert entries(switch, "lab") == before
-    pauses = [one["taken_back_in_s"] for one in first.events("a switch obeys a controller of a higher election id")]
+    pauses = [
+        one["taken_back_in_s"]
+        for one in first.events("a switch obeys a controller of a higher election id")
+    ]
     assert pauses[:5] == [0.0, 0.0, 0.0, 5.0, 10.0]

@@ -1,8 +1,9 @@
 """The store of an earlier version, and of a later one.
 
-`store/data/schema-1.db` was written by the service of commit 9140148, of version 1 of the schema: four jobs of all its
-paradigms, one with measured distances, a job that was removed and whose entries nobody has acknowledged to be gone, a
-drained link and a chosen policy. The service was killed; the file was copied with SQLite's backup.
+`store/data/schema-1.db` was written by the service of commit 9140148, of version 1 of the schema:
+four jobs of all its paradigms, one with measured distances, a job that was removed and whose
+entries nobody has acknowledged to be gone, a drained link and a chosen policy. The service was
+killed; the file was copied with SQLite's backup.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_everything(build: Bui
     state = lab.directory / "state.db"
     shutil.copy(OLD, state)
     old = documents(OLD)
-    specs = {name: document["spec"] for (collection, name), document in old.items() if collection == "jobs"}
+    specs = {
+        name: document["spec"]
+        for (collection, name), document in old.items()
+        if collection == "jobs"
+    }
     assert len(specs) == 4
     daemon = lab.daemon()
     with lab.client(daemon) as client:
@@ -63,19 +68,27 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_everything(build: Bui
         assert {name: job.spec for name, job in jobs.items()} == specs
         assert {job.state for job in jobs.values()} == {"installed"}
         assert {name: job.number for name, job in jobs.items()} == {
-            name: document["number"] for (collection, name), document in old.items() if collection == "jobs"
+            name: document["number"]
+            for (collection, name), document in old.items()
+            if collection == "jobs"
         }
         [reported] = old["jobs", "ring"]["offsets_s"].items()
         offsets = {one.name: one.offsets_s for one in jobs["ring"].echelonflows}
         assert offsets[reported[0]] == tuple(n / 1000 for n in range(len(reported[1])))
         assert (client.policy().name, client.policy().parameters) == ("echelon", {"order": "setf"})
-        assert [(link.a, link.b) for link in client.links() if link.state == "drained"] == [("leaf1", "spine1")]
+        assert [(link.a, link.b) for link in client.links() if link.state == "drained"] == [
+            ("leaf1", "spine1")
+        ]
         paths = {
             (name, src, dst): path
             for name in specs
-            for src, dst, *path in [(*route[:2], *route[2]) for route in old["numbers", name]["routes"]]
+            for src, dst, *path in [
+                (*route[:2], *route[2]) for route in old["numbers", name]["routes"]
+            ]
         }
-        assert {(flow.job, flow.path[0], flow.path[-1]): [*flow.path] for flow in client.plan().flows} == paths
+        assert {
+            (flow.job, flow.path[0], flow.path[-1]): [*flow.path] for flow in client.plan().flows
+        } == paths
         assert client.events() == []
         assert_held(lab, client)
         client.remove_job("pipe")
@@ -88,7 +101,9 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_everything(build: Bui
         assert_held(lab, client)
 
 
-def test_an_earlier_version_refuses_the_store_and_reads_the_copy_that_was_put_back(tmp_path: Path) -> None:
+def test_an_earlier_version_refuses_the_store_and_reads_the_copy_that_was_put_back(
+    tmp_path: Path,
+) -> None:
     state, copy = tmp_path / "state.db", tmp_path / "state.db.schema-1"
     shutil.copy(OLD, state)
     old = documents(OLD)
@@ -104,7 +119,9 @@ def test_an_earlier_version_refuses_the_store_and_reads_the_copy_that_was_put_ba
 
     asyncio.run(upgrade())
     upgraded = documents(state)
-    with pytest.raises(StoreError, match=r"later version of echelon \(schema 2; this one knows up to 1\)"):
+    with pytest.raises(
+        StoreError, match=r"later version of echelon \(schema 2; this one knows up to 1\)"
+    ):
         asyncio.run(read(Schema(())))
     assert (version(state), documents(state)) == (2, upgraded), "as it was"
     assert restore(copy, state) == 4

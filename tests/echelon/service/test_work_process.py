@@ -111,7 +111,7 @@ def test_a_graph_that_another_process_built_is_the_same(process: WorkProcess) ->
         built += 1
 
 
-# -- the daemon --------------------------------------------------------------------------------------------------------
+# -- the daemon ------------------------------------------------------------------------------------
 
 HEAVY = {
     "job": "heavy", "parallelism": "pipedream", "workers": ["h1", "h2"],

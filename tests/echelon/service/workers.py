@@ -8,13 +8,18 @@ from tests.echelon.service.lab import until
 
 
 def worker(pid: int, name: str = "work_process 19") -> int:
-    """Return the process of a daemon whose command line ends so, as soon as there is one. 19: it searches."""
+    """Return the process of a daemon whose command line ends so, as soon as there is one. 19: it
+    searches.
+    """
     found: list[int] = []
 
     def look() -> bool:
         children = Path(f"/proc/{pid}/task").glob("*/children")
         pids = [int(child) for path in children for child in path.read_text().split()]
-        lines = {child: Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip() for child in pids}
+        lines = {
+            child: Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip()
+            for child in pids
+        }
         found[:] = [child for child, line in lines.items() if line.endswith(name)]
         return bool(found)
 

@@ -1,4 +1,6 @@
-"""A softswitch with its P4Runtime and gNMI server, and intents of a fabric in which every kind of entry occurs."""
+"""A softswitch with its P4Runtime and gNMI server, and intents of a fabric in which every kind of
+entry occurs.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,24 @@ PRIMARY = 10
 
 
 class Rig:
-    """One switch: what sessions connect to, over sockets or in this process, and what stands behind it."""
+    """One switch: what sessions connect to, over sockets or in this process, and what stands behind
+    it.
+    """
 
     def __init__(self, connect: str = "over sockets") -> None:
         self.now_ns = 0
         self.ports = {port: PortScheduler(10_000_000) for port in (1, 2, 3)}
         self.device = Device(None, 1, ports=self.ports, now_ns=lambda: self.now_ns)
         self.server = Server(self.device)
-        self.connect = (lambda *_: self.server.local_channel()) if connect == "in this process" else None
+        self.connect = (
+            (lambda *_: self.server.local_channel()) if connect == "in this process" else None
+        )
 
     def session(self, name: str = "s1", device_id: int = 1) -> SwitchSession:
         queues = GnmiQueues(name)
-        return SwitchSession(name, self.server.address, device_id, program(), queues=queues, connect=self.connect)
+        return SwitchSession(
+            name, self.server.address, device_id, program(), queues=queues, connect=self.connect
+        )
 
     def kinds(self) -> list[str]:
         """Return the kind of every message since the last call."""
@@ -53,9 +61,15 @@ class Rig:
         return kinds
 
     def held(self) -> list[p4r.TableEntry]:
-        """Return every entry, read past all clients; without counters, and without the program's own entries."""
+        """Return every entry, read past all clients; without counters, and without the program's
+        own entries.
+        """
         request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-        entries = [entity.table_entry for response in self.device.read(request) for entity in response.entities]
+        entries = [
+            entity.table_entry
+            for response in self.device.read(request)
+            for entity in response.entities
+        ]
         out = []
         for entry in entries:
             if not entry.is_default_action and not entry.is_const:
@@ -66,12 +80,17 @@ class Rig:
     def meddle(self, kind: int, *entries: p4r.TableEntry) -> None:
         """Write behind the controller's back."""
         updates = [p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]  # type: ignore[arg-type]
-        self.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(PRIMARY), updates=updates))
+        self.device.write_all(
+            p4r.WriteRequest(device_id=1, election_id=U128.encode(PRIMARY), updates=updates)
+        )
 
 
 @pytest.fixture
 def gnmi_speaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Return an event, set at first, that gNMI's calls to later servers wait for. P4Runtime does not."""
+    """Return an event, set at first, that gNMI's calls to later servers wait for.
+
+    P4Runtime does not.
+    """
     speaks = threading.Event()
     speaks.set()
 
@@ -106,7 +125,9 @@ STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
 
 
 def _segment(protocol: str, start: int, end: int) -> SegmentIdentity:
-    return SegmentIdentity("10.0.0.1", "10.0.0.2", protocol, 4000, 5000, start, end, 3000, Fraction(1, 100))
+    return SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", protocol, 4000, 5000, start, end, 3000, Fraction(1, 100)
+    )
 
 
 def intent_of(
@@ -116,11 +137,17 @@ def intent_of(
     fixed_queue: int = 3,
     without: Sequence[str] = (),
 ) -> Intent:
-    """Return the intent for s1 of the diamond, for flows of every ranking, known by shim and by TCP and UDP
-    segments.
+    """Return the intent for s1 of the diamond, for flows of every ranking, known by shim and by TCP
+    and UDP segments.
     """
     late = Deadline("e", offset_s, tuple(thresholds_s))
-    rankings = {"by_deadline": late, "by_queue": Fixed(fixed_queue), "tcp_1": late, "tcp_2": Fixed(2), "udp": late}
+    rankings = {
+        "by_deadline": late,
+        "by_queue": Fixed(fixed_queue),
+        "tcp_1": late,
+        "tcp_2": Fixed(2),
+        "udp": late,
+    }
     identities: dict[tuple[str, str], Identity] = {
         ("a", "by_deadline"): ShimIdentity(1, 0),
         ("a", "by_queue"): ShimIdentity(1, 1),
@@ -129,7 +156,11 @@ def intent_of(
         ("a", "udp"): _segment("udp", 0, 3000),
     }
     path = ("h1", "s1", "s3", "s4", "h2")
-    flows = tuple(FlowPlan("a", name, ranking, path) for name, ranking in rankings.items() if name not in without)
+    flows = tuple(
+        FlowPlan("a", name, ranking, path)
+        for name, ranking in rankings.items()
+        if name not in without
+    )
     plan = Plan("test", flows, STRICT, {("s1", "s3"): schedule})
     return lower(plan, diamond(), identities, softswitch())["s1"]
 

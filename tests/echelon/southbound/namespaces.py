@@ -19,7 +19,9 @@ class Namespace:
     def run(self, commands: str) -> str:
         """Return the output of shell commands in it."""
         command = ["nsenter", f"--net={self.path}", "sh", "-ec", commands]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=PATIENCE_S
+        ).stdout
 
     def veth(self, *names: str) -> None:
         """Make pairs NAME, NAME_h of interfaces and set them up; only the test sends on them."""
@@ -34,7 +36,9 @@ class Namespace:
     def python(self, script: str, *arguments: str) -> str:
         """Return the output of a Python script in it."""
         command = ["nsenter", f"--net={self.path}", sys.executable, "-c", script, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=PATIENCE_S
+        ).stdout
 
 
 @contextmanager

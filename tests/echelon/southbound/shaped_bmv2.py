@@ -2,8 +2,8 @@
 
     python -m tests.echelon.southbound.shaped_bmv2
 
-is run inside `unshare` (see `looking`). For each line of its input, which names one of `LOOKS`, it starts a switch and
-prints what it saw, as JSON.
+is run inside `unshare` (see `looking`). For each line of its input, which names one of `LOOKS`, it
+starts a switch and prints what it saw, as JSON.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ PATIENCE_S = 40.0
 PORTS = (1, 2, 3)
 FRAME_BYTES = 1000
 SLOW_BPS = 30_000
-"""The rate of a link at which a frame takes a quarter of a second, longer than a test process is kept waiting."""
+"""The rate of a link at which a frame takes a quarter of a second, longer than a test process is
+kept waiting.
+"""
 DEPTH = 200
 EARLY = 90
 SEND_BUFFER = needed_buffer(1514, DEPTH)
@@ -52,11 +54,19 @@ STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
 
 @contextmanager
 def looking() -> Iterator[Callable[[str], Any]]:
-    """Yield a function that returns what one of `LOOKS` saw, each with a switch of its own, all in one process."""
+    """Yield a function that returns what one of `LOOKS` saw, each with a switch of its own, all in
+    one process.
+    """
     command = [*UNSHARE, sys.executable, "-m", "tests.echelon.southbound.shaped_bmv2"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "controller"), str(ROOT)])}
     with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        command,
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -74,7 +84,7 @@ def looking() -> Iterator[Callable[[str], Any]]:
             asked.close()
 
 
-# --- the switch ----------------------------------------------------------------------------------------------------
+# -- the switch ------------------------------------------------------------------------------------
 
 
 def fabric(rate_bps: int = SLOW_BPS) -> Fabric:
@@ -83,7 +93,9 @@ def fabric(rate_bps: int = SLOW_BPS) -> Fabric:
         "star",
         {f"h{n}": Host(f"h{n}", f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n in PORTS},
         {"s1": Switch("s1", 1)},
-        tuple(CableLink(LinkEnd(f"h{n}", 0), LinkEnd("s1", n), rate_bps, Fraction(0)) for n in PORTS),
+        tuple(
+            CableLink(LinkEnd(f"h{n}", 0), LinkEnd("s1", n), rate_bps, Fraction(0)) for n in PORTS
+        ),
     )
 
 
@@ -95,7 +107,11 @@ def bmv2() -> Iterator[tuple[str, int]]:
     """
     lines = ["link set lo up"]
     for n in PORTS:
-        lines += [f"link add s1-eth{n} type veth peer name h{n}", f"link set s1-eth{n} up", f"link set h{n} up"]
+        lines += [
+            f"link add s1-eth{n} type veth peer name h{n}",
+            f"link set s1-eth{n} up",
+            f"link set h{n} up",
+        ]
     for name in ("all", "default"):
         with suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
@@ -132,22 +148,32 @@ def session(address: str, thrift: int, rate_bps: int = SLOW_BPS) -> SwitchSessio
     return SwitchSession("s1", address, 1, target.program(), queues=queues)
 
 
-def intent(flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps: int = SLOW_BPS) -> Intent:
-    """Return the intent for s1, for flows of one job from h1 to h3, known by shim in their order."""
-    identities: dict[tuple[str, str], Identity] = {("a", name): ShimIdentity(1, n) for n, name in enumerate(flows)}
-    plans = tuple(FlowPlan("a", name, ranking, ("h1", "s1", "h3")) for name, ranking in flows.items())
+def intent(
+    flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps: int = SLOW_BPS
+) -> Intent:
+    """Return the intent for s1, for flows of one job from h1 to h3, known by shim in their
+    order.
+    """
+    identities: dict[tuple[str, str], Identity] = {
+        ("a", name): ShimIdentity(1, n) for n, name in enumerate(flows)
+    }
+    plans = tuple(
+        FlowPlan("a", name, ranking, ("h1", "s1", "h3")) for name, ranking in flows.items()
+    )
     plan = Plan("test", plans, schedule)
     return lower(plan, fabric(rate_bps), identities, capabilities())["s1"]
 
 
 class Line:
-    """A line that sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the last of a flow
-    never comes.
+    """A line that sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the
+    last of a flow never comes.
     """
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = flows
-        self._frames = {name: ShimFrames(_address(n), 1, FRAME_BYTES) for n, name in enumerate(flows)}
+        self._frames = {
+            name: ShimFrames(_address(n), 1, FRAME_BYTES) for n, name in enumerate(flows)
+        }
         self._sender, self._receiver = _socket("h1"), _socket("h3")
 
     def __enter__(self) -> Self:
@@ -184,18 +210,19 @@ class Line:
         return await asyncio.to_thread(self._receiver.recv, 2048)
 
 
-# --- what is looked at ---------------------------------------------------------------------------------------------
+# -- what is looked at -----------------------------------------------------------------------------
 
 TARDY = (Fraction(1, 100),) * 7
 """The thresholds that put a flow into the highest queue from 10 ms of tardiness on."""
 RATED = tuple(
-    QueuePlan(level // 2, 1 + level, Fraction(level, 100), Fraction(1, 2) if level % 3 else None) for level in range(8)
+    QueuePlan(level // 2, 1 + level, Fraction(level, 100), Fraction(1, 2) if level % 3 else None)
+    for level in range(8)
 )
 
 
 async def twice(address: str, thrift: int) -> dict[str, object]:
-    """Bring the same switch to one intent with two controllers one after the other, and to another intent with a
-    third.
+    """Bring the same switch to one intent with two controllers one after the other, and to another
+    intent with a third.
     """
     rate_bps = 10_000_000
     flows = {"head": Deadline("e", Fraction(0), TARDY)}
@@ -206,14 +233,25 @@ async def twice(address: str, thrift: int) -> dict[str, object]:
         async with session(address, thrift, rate_bps) as s:
             for _ in range(2):
                 change = await s.reconcile(wanted)
-                seen.append({"entries": len(change), "queues": change.queues, "refused": len(change.refused)})
+                seen.append(
+                    {
+                        "entries": len(change),
+                        "queues": change.queues,
+                        "refused": len(change.refused),
+                    }
+                )
         shown.append("".join(tc(f"-details class show dev s1-eth{port}") for port in PORTS))
-    return {"changes": seen, "entries": len(rated.entries), "queues": len(rated.queues), "shown": shown}
+    return {
+        "changes": seen,
+        "entries": len(rated.entries),
+        "queues": len(rated.queues),
+        "shown": shown,
+    }
 
 
 async def order(address: str, thrift: int) -> dict[str, object]:
-    """Send a burst that has time, then one that is late, into a port that hardly moves until all are there. They are
-    more than the send buffers that the kernel gives the switch would hold."""
+    """Send a burst that has time, then one that is late, into a port that hardly moves until all
+    are there. They are more than the send buffers that the kernel gives the switch would hold."""
     rate_bps = 10_000_000
     flows = {"late": Deadline("e", Fraction(0), TARDY), "early": Deadline("e", Fraction(10), TARDY)}
     async with session(address, thrift, rate_bps) as s:
@@ -252,12 +290,16 @@ def throttle(rate: str) -> None:
 def taken() -> int:
     """Return the packets that have come to the tree of the port to h3 and were not dropped."""
     shown = tc("-s class show dev s1-eth3")
-    leaves = re.findall(r"class htb ec:1[0-7] .*?bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown, re.DOTALL)
+    leaves = re.findall(
+        r"class htb ec:1[0-7] .*?bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown, re.DOTALL
+    )
     return sum(int(left) + int(waiting) for left, waiting in leaves)
 
 
 async def promotion(address: str, thrift: int) -> dict[str, object]:
-    """Send a flow that becomes late while its packets wait for a slow port, and then lets its window run empty."""
+    """Send a flow that becomes late while its packets wait for a slow port, and then lets its
+    window run empty.
+    """
     flows = {"flow": Deadline("e", Fraction(0), TARDY)}
     async with session(address, thrift) as s:
         await s.reconcile(intent(flows, STRICT))
@@ -274,11 +316,21 @@ async def promotion(address: str, thrift: int) -> dict[str, object]:
 
 
 async def hold(address: str, thrift: int) -> dict[str, object]:
-    """Send a flow that becomes late, pauses for the hold time of its queue, and does not say that it is alone."""
+    """Send a flow that becomes late, pauses for the hold time of its queue, and does not say that
+    it is alone.
+    """
     rate_bps = 10_000_000
     flows = {"flow": Deadline("e", Fraction(0), TARDY)}
-    wanted = intent(flows, tuple(QueuePlan(level, min_share=Fraction(1, 10)) for level in range(LEVELS)), rate_bps)
-    holds = {entry.match: entry.actions[0].arguments for entry in wanted.entries if entry.table == "promotion_hold"}
+    wanted = intent(
+        flows,
+        tuple(QueuePlan(level, min_share=Fraction(1, 10)) for level in range(LEVELS)),
+        rate_bps,
+    )
+    holds = {
+        entry.match: entry.actions[0].arguments
+        for entry in wanted.entries
+        if entry.table == "promotion_hold"
+    }
     ((_, hold_us),) = holds[("port", 3), ("queue", 0)]
     async with session(address, thrift, rate_bps) as s:
         await s.reconcile(wanted)
@@ -292,7 +344,9 @@ async def hold(address: str, thrift: int) -> dict[str, object]:
 
 
 async def marks(address: str, thrift: int) -> dict[str, object]:
-    """Return the ECN marks in a burst of packets that are ECN-capable: the queue is outside the switch."""
+    """Return the ECN marks in a burst of packets that are ECN-capable: the queue is outside the
+    switch.
+    """
     flows = {"early": Deadline("e", Fraction(0), (Fraction(100),) * 7)}
     async with session(address, thrift) as s:
         await s.reconcile(intent(flows, STRICT))
@@ -321,7 +375,9 @@ async def depths(address: str, thrift: int) -> dict[str, object]:
 
 
 async def service(address: str, thrift: int) -> dict[str, object]:
-    """Run the real daemon on this switch: a job comes, the tree is taken away, the policy changes."""
+    """Run the real daemon on this switch: a job comes, the tree is taken away, the policy
+    changes.
+    """
     with tempfile.TemporaryDirectory() as directory:
         return await asyncio.to_thread(_service, Path(directory), address, thrift)
 
@@ -333,8 +389,18 @@ def _service(directory: Path, address: str, thrift: int) -> dict[str, object]:
     (directory / "fabric.yaml").write_text(
         json.dumps({"fabric": "star", "hosts": hosts, "switches": ["s1"], "links": links})
     )
-    switch = {"address": address, "target": "bmv2", "interfaces": "s1-eth{port}", "thrift": f"127.0.0.1:{thrift}"}
-    config = {"service": "test", "fabric": "fabric.yaml", "switches": {"s1": switch}, "audit": "1 s"}
+    switch = {
+        "address": address,
+        "target": "bmv2",
+        "interfaces": "s1-eth{port}",
+        "thrift": f"127.0.0.1:{thrift}",
+    }
+    config = {
+        "service": "test",
+        "fabric": "fabric.yaml",
+        "switches": {"s1": switch},
+        "audit": "1 s",
+    }
     (directory / "echelon.yaml").write_text(json.dumps({**config, "api": {"listen": listen}}))
     start = "import sys; from echelon.cli import main; sys.argv[0] = 'echelon'; main()"
     command = [sys.executable, "-c", start, "serve", "--config", str(directory / "echelon.yaml")]
@@ -343,7 +409,9 @@ def _service(directory: Path, address: str, thrift: int) -> dict[str, object]:
     try:
         with Client(f"http://{listen}", retry_s=PATIENCE_S) as client:
             data = {"compute": "1 s", "gradient": "1 MB"}
-            client.register_job({"job": "a", "parallelism": "data", "workers": ["h1", "h3"], "data": data})
+            client.register_job(
+                {"job": "a", "parallelism": "data", "workers": ["h1", "h3"], "data": data}
+            )
             state = client.job("a", wait_s=PATIENCE_S).state
             ranked = _prios("s1-eth3")
             subprocess.run(["tc", "qdisc", "del", "dev", "s1-eth3", "root"], check=True)
@@ -367,14 +435,18 @@ def _until(condition: Callable[[], bool]) -> None:
 
 def _prios(interface: str) -> dict[str, str]:
     """Return `prio` and rate of each queue's class."""
-    shown = subprocess.run(["tc", "class", "show", "dev", interface], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["tc", "class", "show", "dev", interface], capture_output=True, text=True, check=True
+    )
     return dict(re.findall(r"leaf ec1(\d): (prio \d rate \w+) ", shown.stdout))
 
 
 def _address(flow: int) -> FlowAddress:
     hosts = fabric().hosts
     source, destination = hosts["h1"], hosts["h3"]
-    return FlowAddress(source.mac, "02:00:00:00:00:aa", source.ipv4, destination.ipv4, 4000, 1, flow)
+    return FlowAddress(
+        source.mac, "02:00:00:00:00:aa", source.ipv4, destination.ipv4, 4000, 1, flow
+    )
 
 
 def _socket(interface: str) -> socket.socket:

@@ -15,7 +15,10 @@ from tests.echelon.service.lab import free_port as free_port
 
 
 class SwitchProcess:
-    """A switch without a program, for a controller to fill. Its tables live as long as the process."""
+    """A switch without a program, for a controller to fill.
+
+    Its tables live as long as the process.
+    """
 
     def __init__(self, port: int, *options: str) -> None:
         self.address = f"127.0.0.1:{port}"
@@ -41,7 +44,9 @@ class SwitchProcess:
 def read_entries(address: str, device_id: int) -> list[bytes]:
     """Return every entry that a controller wrote, serialized, sorted; without counters."""
     with grpc.insecure_channel(address) as channel:
-        request = p4r.ReadRequest(device_id=device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+        request = p4r.ReadRequest(
+            device_id=device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())]
+        )
         replies = list(p4r_grpc.P4RuntimeStub(channel).Read(request, timeout=PATIENCE_S))
     return serialized(entity.table_entry for reply in replies for entity in reply.entities)
 

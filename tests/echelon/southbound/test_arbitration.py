@@ -15,7 +15,9 @@ from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
 
 
 def session(rig: Any, election_id: int | None) -> SwitchSession:
-    return SwitchSession("s1", rig.server.address, 1, program(), election_id=election_id, queues=GnmiQueues("s1"))
+    return SwitchSession(
+        "s1", rig.server.address, 1, program(), election_id=election_id, queues=GnmiQueues("s1")
+    )
 
 
 async def test_a_large_election_id_is_used_as_it_is(rig: Any) -> None:
@@ -49,7 +51,8 @@ async def test_a_higher_id_takes_over_and_the_former_leader_stays_out(rig: Any) 
                 async with session(rig, 100):
                     raise AssertionError("two primaries")
             assert caught.value.primary_id == 200
-        # Nobody is primary now; whoever was deposed must not take the place, neither under its own id nor another.
+        # Nobody is primary now; whoever was deposed must not take the place, neither under its own
+        # id nor another.
         rig.kinds()
         with pytest.raises(NotPrimaryError) as caught:
             async with session(rig, 150):

@@ -42,7 +42,9 @@ def address() -> Iterator[str]:
     found = f"127.0.0.1:{free_port()}"
     command = [BMV2, "--no-p4", "--device-id", "1", "--thrift-port", str(free_port())]
     process = subprocess.Popen(
-        [*command, "--", "--grpc-server-addr", found], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, "--", "--grpc-server-addr", found],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         deadline = time.monotonic() + 20
@@ -61,7 +63,9 @@ def leaf(policy: str) -> Intent:
     """Return an intent without queues: this switch has no ports to shape."""
     scenario = load_scenario(SCENARIOS / "shared_link.yaml")
     plan = make_policy(policy).plan(scenario.jobs, scenario.fabric)
-    return replace(lower(plan, scenario.fabric, number_shims(scenario.jobs), bmv2())["leaf1"], queues=())
+    return replace(
+        lower(plan, scenario.fabric, number_shims(scenario.jobs), bmv2())["leaf1"], queues=()
+    )
 
 
 @pytest.mark.parametrize("policy", ["fair", "echelon"])
@@ -86,12 +90,20 @@ async def test_entries_come_back_with_our_mark_and_those_without_it_stay(address
         with grpc.insecure_channel(address) as channel:
             stub = p4r_grpc.P4RuntimeStub(channel)
             update = p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=foreign))
-            stub.Write(p4r.WriteRequest(device_id=1, election_id=p4r.Uint128(low=5), updates=[update]))
+            stub.Write(
+                p4r.WriteRequest(device_id=1, election_id=p4r.Uint128(low=5), updates=[update])
+            )
 
             def held() -> list[p4r.TableEntry]:
-                query = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-                read = [entity.table_entry for answer in stub.Read(query) for entity in answer.entities]
-                return [entry for entry in read if not entry.is_default_action and not entry.is_const]
+                query = p4r.ReadRequest(
+                    device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())]
+                )
+                read = [
+                    entity.table_entry for answer in stub.Read(query) for entity in answer.entities
+                ]
+                return [
+                    entry for entry in read if not entry.is_default_action and not entry.is_const
+                ]
 
             marks = Counter(entry.metadata for entry in held())
             assert marks == {OWNER: len(intent.entries), b"": 1}
@@ -102,7 +114,7 @@ async def test_entries_come_back_with_our_mark_and_those_without_it_stay(address
             assert [entry.match[0].exact.value for entry in held()] == [b"\x02\xff"]
 
 
-# --- with shaped ports ---------------------------------------------------------------------------------------------
+# -- with shaped ports -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +146,11 @@ def test_what_is_late_leaves_before_what_has_time(shaped: Callable[[str], Any]) 
     assert head == ("late", 0)
     late = [n for name, n in others if name == "late"]
     early = [n for name, n in others if name == "early"]
-    assert (late, early) == (list(range(1, 9)), list(range(1, shaped_bmv2.EARLY + 1))), "no flow is reordered"
-    # In order of arrival all that has time would be first. A few get away while the others are on their way.
+    assert (late, early) == (list(range(1, 9)), list(range(1, shaped_bmv2.EARLY + 1))), (
+        "no flow is reordered"
+    )
+    # In order of arrival all that has time would be first. A few get away while the others are on
+    # their way.
     last = others.index(("late", 8))
     assert sum(name == "early" for name, _ in others[last:]) >= shaped_bmv2.EARLY - 5
 
@@ -144,19 +159,24 @@ def test_a_promoted_flow_keeps_its_order(shaped: Callable[[str], Any]) -> None:
     arrivals = [tuple(arrival) for arrival in shaped("promotion")["arrivals"]]
     assert [number for _, number, _, _ in arrivals] == list(range(15))
     marks = [(queue, drain) for _, _, queue, drain in arrivals]
-    # Late, with packets of the flow on their way: it stays, and asks to drain. Then nothing is left behind.
+    # Late, with packets of the flow on their way: it stays, and asks to drain. Then nothing is left
+    # behind.
     assert [queue for queue, _ in marks[:10]] == [0] * 10
     assert marks[10:] == [(0, True)] * 3 + [(7, False)] * 2
 
 
 def test_a_flow_that_pauses_for_the_hold_time_is_promoted(shaped: Callable[[str], Any]) -> None:
     arrivals = shaped("hold")["arrivals"]
-    assert [(number, queue) for _, number, queue, _ in arrivals] == [*((n, 0) for n in range(5)), (5, 7)]
+    assert [(number, queue) for _, number, queue, _ in arrivals] == [
+        *((n, 0) for n in range(5)),
+        (5, 7),
+    ]
 
 
 def test_a_virtual_queue_marks_what_would_wait(shaped: Callable[[str], Any]) -> None:
     marked = shaped("marks")["marked"]
-    # 1000 bytes each; above 7570 bytes packets are marked, and in so short a time next to nothing drains.
+    # 1000 bytes each; above 7570 bytes packets are marked, and in so short a time next to nothing
+    # drains.
     assert marked == sorted(marked)
     assert not any(marked[:7])
     assert marked[-1]
@@ -164,14 +184,21 @@ def test_a_virtual_queue_marks_what_would_wait(shaped: Callable[[str], Any]) -> 
 
 def test_without_its_thrift_server_nothing_is_written(shaped: Callable[[str], Any]) -> None:
     error = shaped("depths")["error"]
-    assert error.startswith("SouthboundError: switch s1: no proper answer from a Thrift server at 127.0.0.1:")
+    assert error.startswith(
+        "SouthboundError: switch s1: no proper answer from a Thrift server at 127.0.0.1:"
+    )
 
 
 def test_the_daemon_keeps_the_trees(shaped: Callable[[str], Any]) -> None:
     seen = shaped("service")
     assert seen["state"] == "installed"
     # The policy `echelon`: strict levels, of which all but the highest have 1 % of 10 Mbit/s.
-    wanted = {str(queue): f"prio {7 - queue} rate {'1Kbit' if queue == 7 else '100Kbit'}" for queue in range(LEVELS)}
+    wanted = {
+        str(queue): f"prio {7 - queue} rate {'1Kbit' if queue == 7 else '100Kbit'}"
+        for queue in range(LEVELS)
+    }
     assert seen["ranked"] == seen["mended"] == wanted
     # The policy `fifo`: all in one level, but for acknowledgements; no minimum rates.
-    assert seen["fifo"] == {str(queue): f"prio {6 if queue == 7 else 7} rate 1Kbit" for queue in range(LEVELS)}
+    assert seen["fifo"] == {
+        str(queue): f"prio {6 if queue == 7 else 7} rate 1Kbit" for queue in range(LEVELS)
+    }

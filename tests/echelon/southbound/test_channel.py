@@ -1,4 +1,6 @@
-"""The channel against a real server: more than other channels carry, and the status of every update."""
+"""The channel against a real server: more than other channels carry, and the status of every
+update.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,17 @@ def entries(count: int, metadata: bytes = b"echelon") -> list[EncodedEntry]:
 
 
 def inserts(some: list[EncodedEntry], election_id: int = PRIMARY) -> bytes:
-    return write_request(write_header(1, election_id), UpdateKind.INSERT, [entry.wire for entry in some])
+    return write_request(
+        write_header(1, election_id), UpdateKind.INSERT, [entry.wire for entry in some]
+    )
 
 
 async def read(channel: P4RuntimeChannel) -> list[bytes]:
-    return [raw async for response in channel.read(read_request(1, [b""])) for raw in table_entries(response)]
+    return [
+        raw
+        async for response in channel.read(read_request(1, [b""]))
+        for raw in table_entries(response)
+    ]
 
 
 async def test_there_is_a_status_for_each_of_a_thousand_failed_updates(rig: Any) -> None:

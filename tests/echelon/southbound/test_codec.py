@@ -1,4 +1,6 @@
-"""Entries as P4Runtime messages, against an encoder written from the specification and the P4Info text alone."""
+"""Entries as P4Runtime messages, against an encoder written from the specification and the P4Info
+text alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from echelon.model.p4program import program
-from echelon.switches.lowering.intent import ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
+from echelon.switches.lowering.intent import (
+    ActionCall,
+    Intent,
+    Interval,
+    Match,
+    Part,
+    Prefix,
+    TableEntry,
+)
 from echelon.switches.southbound.codec import OWNER, Codec, encode_entry
 from tests.drawing import examples
 
@@ -24,7 +34,9 @@ EVERY_KIND = Path(__file__).parents[2] / "softswitch" / "p4runtime" / "everythin
 
 
 class Specification:
-    """P4Runtime's encoding: shortest byte strings, don't-care matches left out, one action set of weight 1."""
+    """P4Runtime's encoding: shortest byte strings, don't-care matches left out, one action set of
+    weight 1.
+    """
 
     def __init__(self) -> None:
         info = text_format.Parse(program().p4info.read_text(), p4i.P4Info())
@@ -63,7 +75,9 @@ class Specification:
                 out.match.append(message)
         if table.implementation_id:
             for call in entry.actions:
-                out.action.action_profile_action_set.action_profile_actions.add(action=self.action(call), weight=1)
+                out.action.action_profile_action_set.action_profile_actions.add(
+                    action=self.action(call), weight=1
+                )
         else:
             (call,) = entry.actions
             out.action.action.CopyFrom(self.action(call))
@@ -78,9 +92,13 @@ EXTREMES = (
         1,
     ),
     TableEntry("ipv4_lpm", (("dst", Prefix(0, 0)),), (ActionCall("spread", (("group", 1),)),)),
-    TableEntry("ipv4_lpm", (("dst", Prefix(0x0A000100, 24)),), (ActionCall("spread", (("group", 256),)),)),
     TableEntry(
-        "promotion_hold", (("port", 511), ("queue", 7)), (ActionCall("wait_after_last", (("us", (1 << 32) - 1),)),)
+        "ipv4_lpm", (("dst", Prefix(0x0A000100, 24)),), (ActionCall("spread", (("group", 256),)),)
+    ),
+    TableEntry(
+        "promotion_hold",
+        (("port", 511), ("queue", 7)),
+        (ActionCall("wait_after_last", (("us", (1 << 32) - 1),)),),
     ),
     TableEntry(
         "period",
@@ -122,7 +140,9 @@ EXTREMES = (
         ),
     ),
     TableEntry("roce_to_dscp", (("queue", 7),), (ActionCall("set_dscp", (("dscp", 63),)),)),
-    TableEntry("shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("set_flow", (("flow", 0),)),)),
+    TableEntry(
+        "shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("set_flow", (("flow", 0),)),)
+    ),
 )
 
 
@@ -141,7 +161,9 @@ async def test_every_kind_of_entry_arrives_as_the_specification_writes_it(
     intent = make_intent()
     intent = replace(intent, parts=(*intent.parts, Part("extremes", EXTREMES)))
     tables = {entry.table for entry in intent.entries}
-    assert tables == set(Specification().tables) - {"virtual_queue"}, "a kind of entry is not tested"
+    assert tables == set(Specification().tables) - {"virtual_queue"}, (
+        "a kind of entry is not tested"
+    )
     assert any(len(entry.actions) == 2 for entry in intent.entries)
     async with rig.session() as session:
         await session.reconcile(intent)
@@ -153,7 +175,7 @@ async def test_every_kind_of_entry_arrives_as_the_specification_writes_it(
     assert raw(held) == raw([specification.entry(entry) for entry in intent.entries])
 
 
-# -- random entries of whole programs ----------------------------------------------------------------------------------
+# -- random entries of whole programs --------------------------------------------------------------
 
 SCHEMAS = [P4Schema(program().p4info), P4Schema(EVERY_KIND)]
 CODECS = [Codec(schema) for schema in SCHEMAS]
@@ -161,7 +183,10 @@ CODECS = [Codec(schema) for schema in SCHEMAS]
 
 def numbers(bits: int) -> st.SearchStrategy[int]:
     top = (1 << bits) - 1
-    return st.one_of(st.integers(0, top), st.sampled_from(sorted({0, 1, top, top >> 1, min(255, top), min(256, top)})))
+    return st.one_of(
+        st.integers(0, top),
+        st.sampled_from(sorted({0, 1, top, top >> 1, min(255, top), min(256, top)})),
+    )
 
 
 def prefixes(bits: int) -> st.SearchStrategy[Match]:
@@ -173,7 +198,10 @@ def prefixes(bits: int) -> st.SearchStrategy[Match]:
 
 def intervals(bits: int) -> st.SearchStrategy[Match]:
     pairs = st.tuples(numbers(bits), numbers(bits))
-    return st.one_of(pairs.map(lambda pair: Interval(min(pair), max(pair))), st.just(Interval(0, (1 << bits) - 1)))
+    return st.one_of(
+        pairs.map(lambda pair: Interval(min(pair), max(pair))),
+        st.just(Interval(0, (1 << bits) - 1)),
+    )
 
 
 VALUES: dict[Any, Callable[[int], st.SearchStrategy[Any]]] = {
@@ -186,13 +214,17 @@ VALUES: dict[Any, Callable[[int], st.SearchStrategy[Any]]] = {
 
 
 def usable(table: P4Table) -> bool:
-    translated = any(field.bitwidth == 0 or field.match_type not in VALUES for field in table.match_fields)
+    translated = any(
+        field.bitwidth == 0 or field.match_type not in VALUES for field in table.match_fields
+    )
     return not translated and not table.is_const and bool(table.match_fields)
 
 
 @st.composite
 def entries_of(draw: st.DrawFn, schema: P4Schema) -> TableEntry:
-    """Draw an entry of any table, with fields and parameters in any order, and optional ones present or not."""
+    """Draw an entry of any table, with fields and parameters in any order, and optional ones
+    present or not.
+    """
     table = draw(st.sampled_from([table for table in schema.tables if usable(table)]))
     fields = draw(st.permutations(list(table.match_fields)))
     match = tuple(
@@ -202,9 +234,13 @@ def entries_of(draw: st.DrawFn, schema: P4Schema) -> TableEntry:
     )
 
     def call() -> ActionCall:
-        ref = draw(st.sampled_from([ref for ref in table.actions if ref.scope.name != "DEFAULT_ONLY"]))
+        ref = draw(
+            st.sampled_from([ref for ref in table.actions if ref.scope.name != "DEFAULT_ONLY"])
+        )
         params = draw(st.permutations(list(schema.actions[ref.id].params)))
-        return ActionCall(ref.alias, tuple((param.name, draw(numbers(param.bitwidth))) for param in params))
+        return ActionCall(
+            ref.alias, tuple((param.name, draw(numbers(param.bitwidth))) for param in params)
+        )
 
     count = draw(st.integers(1, 4)) if table.action_profile is not None else 1
     needs_priority = any(
@@ -218,7 +254,9 @@ def entries_of(draw: st.DrawFn, schema: P4Schema) -> TableEntry:
 @pytest.mark.parametrize("which", [0, 1], ids=["echelon", "every kind of match"])
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_bytes_by_template_are_what_finsy_makes_of_the_entry(which: int, data: st.DataObject) -> None:
+def test_bytes_by_template_are_what_finsy_makes_of_the_entry(
+    which: int, data: st.DataObject
+) -> None:
     schema, codec = SCHEMAS[which], CODECS[which]
     entry = data.draw(entries_of(schema))
     encoded = codec.encode(entry)
@@ -231,7 +269,9 @@ def test_bytes_by_template_are_what_finsy_makes_of_the_entry(which: int, data: s
         action.params.sort(key=lambda param: param.param_id)
     message = p4r.TableEntry.FromString(encoded.wire)
     assert message == expected
-    assert message.SerializeToString(deterministic=True) == encoded.wire, "as Protocol buffers writes it"
+    assert message.SerializeToString(deterministic=True) == encoded.wire, (
+        "as Protocol buffers writes it"
+    )
     # Of the key: the same without action and metadata.
     message.ClearField("action")
     message.ClearField("metadata")
@@ -240,8 +280,12 @@ def test_bytes_by_template_are_what_finsy_makes_of_the_entry(which: int, data: s
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), which=st.integers(0, 1))
-def test_what_comes_back_in_any_order_and_padded_is_recognised(data: st.DataObject, which: int) -> None:
-    """P4Runtime leaves the order of fields, parameters and members open, and older servers padded numbers."""
+def test_what_comes_back_in_any_order_and_padded_is_recognised(
+    data: st.DataObject, which: int
+) -> None:
+    """P4Runtime leaves the order of fields, parameters and members open, and older servers padded
+    numbers.
+    """
     schema, codec = SCHEMAS[which], CODECS[which]
     entry = data.draw(entries_of(schema))
     encoded = codec.encode(entry)
@@ -258,7 +302,11 @@ def test_what_comes_back_in_any_order_and_padded_is_recognised(data: st.DataObje
             if hasattr(kind, name):
                 setattr(kind, name, pad + getattr(kind, name))
     members = shuffled(message.action.action_profile_action_set.action_profile_actions)
-    for action in [message.action.action] if message.action.HasField("action") else [m.action for m in members]:
+    for action in (
+        [message.action.action]
+        if message.action.HasField("action")
+        else [m.action for m in members]
+    ):
         params = shuffled(action.params)
         for param in params:
             param.value = pad + param.value
@@ -274,7 +322,11 @@ def test_what_comes_back_in_any_order_and_padded_is_recognised(data: st.DataObje
     assert found is not None
     decoded, ours = found
     assert ours
-    assert (decoded.key, decoded.value, decoded.stage) == (encoded.key, encoded.value, encoded.stage)
+    assert (decoded.key, decoded.value, decoded.stage) == (
+        encoded.key,
+        encoded.value,
+        encoded.stage,
+    )
     message.metadata = b"another"
     found = codec.decode(message.SerializeToString())
     assert found is not None
@@ -298,7 +350,8 @@ async def test_random_entries_make_the_round_trip_through_a_switch(rig: Any) -> 
         found.setdefault(codec.encode(entry).key, entry)
 
     collect()
-    # A range entry without a field for it is one of any value: not the same key, but overlapping, which is allowed.
+    # A range entry without a field for it is one of any value: not the same key, but overlapping,
+    # which is allowed.
     wanted = Intent("s1", (Part("random", tuple(found.values())),))
     async with rig.session() as session:
         applied = await session.reconcile(wanted)
@@ -307,7 +360,9 @@ async def test_random_entries_make_the_round_trip_through_a_switch(rig: Any) -> 
         assert not await session.reconcile(wanted)
         assert session.entries == len(found)
     assert len(found) > 100
-    assert all(sum(e.table == table for e in found.values()) <= size for table, size in room.items())
+    assert all(
+        sum(e.table == table for e in found.values()) <= size for table, size in room.items()
+    )
 
 
 def test_programs_own_entries_are_nobodys() -> None:
@@ -351,32 +406,67 @@ def test_an_action_set_that_was_changed_in_what_is_never_written_here_differs(ch
     assert (found[0].key, found[0].value == encoded.value) == (encoded.key, False)
 
 
-def by_hand(table: str, action: str, *arguments: tuple[str, int], priority: int = 0, **match: Match) -> TableEntry:
+def by_hand(
+    table: str, action: str, *arguments: tuple[str, int], priority: int = 0, **match: Match
+) -> TableEntry:
     return TableEntry(table, tuple(match.items()), (ActionCall(action, arguments),), priority)
 
 
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (by_hand("shim_flow", "NoAction", job=1 << 16, flow=0), ["table shim_flow", "field job", "65536", "16 bits"]),
+        (
+            by_hand("shim_flow", "NoAction", job=1 << 16, flow=0),
+            ["table shim_flow", "field job", "65536", "16 bits"],
+        ),
         (by_hand("shim_flow", "NoAction", job=-1, flow=0), ["field job", "-1"]),
-        (by_hand("shim_flow", "NoAction", jib=1, flow=0), ["shim_flow", "no match field 'jib'", "job, flow"]),
+        (
+            by_hand("shim_flow", "NoAction", jib=1, flow=0),
+            ["shim_flow", "no match field 'jib'", "job, flow"],
+        ),
         (by_hand("shim_flow", "NoAction", job=1), ["shim_flow", "match field 'flow' is missing"]),
-        (by_hand("shim_flow", "NoAction", job=Interval(1, 2), flow=0), ["field job", "1...2 is not a single value"]),
+        (
+            by_hand("shim_flow", "NoAction", job=Interval(1, 2), flow=0),
+            ["field job", "1...2 is not a single value"],
+        ),
         (by_hand("shim_flaw", "NoAction", job=1), ["table shim_flaw", "shim_flow"]),
         (by_hand("shim_flow", "set_dscp", job=1, flow=0), ["no action 'set_dscp'", "set_flow"]),
         (by_hand("shim_flow", "NoAction", job=1, flow=0, priority=1), ["priority 1"]),
-        (by_hand("queue_to_dscp", "set_dscp", ("dscp", 64), queue=1), ["queue_to_dscp", "set_dscp", "dscp", "64"]),
-        (by_hand("queue_to_dscp", "set_dscp", queue=1), ["set_dscp", "parameter 'dscp' is missing"]),
-        (by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0x0A000001, 24)), ["field dst", "behind the prefix"]),
+        (
+            by_hand("queue_to_dscp", "set_dscp", ("dscp", 64), queue=1),
+            ["queue_to_dscp", "set_dscp", "dscp", "64"],
+        ),
+        (
+            by_hand("queue_to_dscp", "set_dscp", queue=1),
+            ["set_dscp", "parameter 'dscp' is missing"],
+        ),
+        (
+            by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0x0A000001, 24)),
+            ["field dst", "behind the prefix"],
+        ),
         (by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0, 33)), ["field dst", "0..32"]),
-        (by_hand("ipv4_lpm", "spread", ("group", 1), dst=Interval(0, 1)), ["field dst", "not a prefix"]),
-        (by_hand("level", "NoAction", priority=1, profile=1, key=Interval(2, 1)), ["field key", "empty"]),
+        (
+            by_hand("ipv4_lpm", "spread", ("group", 1), dst=Interval(0, 1)),
+            ["field dst", "not a prefix"],
+        ),
+        (
+            by_hand("level", "NoAction", priority=1, profile=1, key=Interval(2, 1)),
+            ["field key", "empty"],
+        ),
         (by_hand("level", "NoAction", profile=1, key=Interval(1, 2)), ["priority 0"]),
         (TableEntry("shim_flow", (("job", 1), ("flow", 2)), ()), ["0 actions"]),
-        (TableEntry("shim_flow", (("job", 1), ("job", 2), ("flow", 2)), (ActionCall("NoAction"),)), ["given twice"]),
         (
-            TableEntry("shim_flow", (("job", 1), ("flow", 2)), (ActionCall("NoAction"), ActionCall("NoAction"))),
+            TableEntry(
+                "shim_flow", (("job", 1), ("job", 2), ("flow", 2)), (ActionCall("NoAction"),)
+            ),
+            ["given twice"],
+        ),
+        (
+            TableEntry(
+                "shim_flow",
+                (("job", 1), ("flow", 2)),
+                (ActionCall("NoAction"), ActionCall("NoAction")),
+            ),
             ["2 actions", "exactly one"],
         ),
     ],
@@ -398,12 +488,23 @@ def test_entries_for_people() -> None:
         "table ipv4_lpm, dst=10.0.1.0/24",
         "spread(group=7)",
     )
-    assert text(by_hand("ipv4_lpm", "spread", ("group", 7), dst=Prefix(0, 0)))[0] == "table ipv4_lpm, any packet"
+    assert (
+        text(by_hand("ipv4_lpm", "spread", ("group", 7), dst=Prefix(0, 0)))[0]
+        == "table ipv4_lpm, any packet"
+    )
     assert text(routes(2, 1)) == (
         "table ecmp, group=1",
         "route(port=2, dst_mac=0x5) + route(port=1, dst_mac=0x5)",
     )
-    entry = by_hand("level", "set_queue", ("queue", 3), ("lowest", 9), priority=4, profile=1, key=Interval(9, 12))
+    entry = by_hand(
+        "level",
+        "set_queue",
+        ("queue", 3),
+        ("lowest", 9),
+        priority=4,
+        profile=1,
+        key=Interval(9, 12),
+    )
     assert text(entry) == (
         "table level, profile=1, key=9...12, priority 4",
         "set_queue(queue=3, lowest=9)",

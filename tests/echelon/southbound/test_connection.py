@@ -1,4 +1,6 @@
-"""Connections with real servers, in this process and in others, that fail, return, and are meddled with."""
+"""Connections with real servers, in this process and in others, that fail, return, and are meddled
+with.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,13 @@ from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler, QueueConfig
 from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
-from tests.echelon.southbound.switch_process import SwitchProcess, free_port, read_entries, serialized, switch_process
+from tests.echelon.southbound.switch_process import (
+    SwitchProcess,
+    free_port,
+    read_entries,
+    serialized,
+    switch_process,
+)
 from tests.needs import needs
 
 MakeIntent = Callable[..., Intent]
@@ -101,12 +109,19 @@ class Station:
         return serialized(iter(self._read()))
 
     def state(self) -> object:
-        queues = {port: [scheduler.config(queue) for queue in range(8)] for port, scheduler in self.ports.items()}
+        queues = {
+            port: [scheduler.config(queue) for queue in range(8)]
+            for port, scheduler in self.ports.items()
+        }
         return self.held(), queues, self.digest_config()
 
     def _read(self) -> list[p4r.TableEntry]:
         request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-        return [entity.table_entry for response in self.device.read(request) for entity in response.entities]
+        return [
+            entity.table_entry
+            for response in self.device.read(request)
+            for entity in response.entities
+        ]
 
     def entry(self, action_id: int) -> p4r.TableEntry:
         """Return an entry with this action."""
@@ -115,8 +130,12 @@ class Station:
         return found
 
     def digest_config(self) -> bytes:
-        request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(digest_entry=p4r.DigestEntry())])
-        return b"".join(reply.SerializeToString(deterministic=True) for reply in self.device.read(request))
+        request = p4r.ReadRequest(
+            device_id=1, entities=[p4r.Entity(digest_entry=p4r.DigestEntry())]
+        )
+        return b"".join(
+            reply.SerializeToString(deterministic=True) for reply in self.device.read(request)
+        )
 
     def meddle(self, kind: int, *entities: p4r.Entity, term: int = TERM) -> None:
         """Write behind the controller's back."""
@@ -156,7 +175,9 @@ class Owner:
     def states(self) -> list[str]:
         """The states without repetitions."""
         states = [event.state for event in self.of(SwitchChanged)]
-        return [state for before, state in zip([None, *states], states, strict=False) if state != before]
+        return [
+            state for before, state in zip([None, *states], states, strict=False) if state != before
+        ]
 
     @property
     def installed(self) -> list[int]:
@@ -176,9 +197,13 @@ async def connected(
 ) -> AsyncIterator[tuple[SwitchConnection, Owner]]:
     owner = Owner()
     queues = queues or GnmiQueues("s1")
-    endpoint = Endpoint("s1", address, device_id, program(), "softswitch", queues=queues, session=session)
+    endpoint = Endpoint(
+        "s1", address, device_id, program(), "softswitch", queues=queues, session=session
+    )
     rng = random.Random(1)
-    connection = SwitchConnection(endpoint, term=term, on_event=owner, rng=rng, timing=timing, **arguments)
+    connection = SwitchConnection(
+        endpoint, term=term, on_event=owner, rng=rng, timing=timing, **arguments
+    )
     running = asyncio.create_task(connection.run())
     try:
         yield connection, owner
@@ -193,7 +218,9 @@ async def connected(
 async def installed(
     station: Station, intent: Intent, **arguments: Any
 ) -> AsyncIterator[tuple[SwitchConnection, Owner]]:
-    """Start a server of the station, and yield a connection that has installed an intent as version 1."""
+    """Start a server of the station, and yield a connection that has installed an intent as version
+    1.
+    """
     station.start()
     async with connected(station.address, **arguments) as (connection, owner):
         connection.set_intent(intent, 1)
@@ -210,14 +237,18 @@ def station() -> Any:
 
 @pytest.fixture(scope="module")
 def wanted() -> Wanted:
-    """Return a function that returns the entries of a fresh switch to which one session has written an intent."""
+    """Return a function that returns the entries of a fresh switch to which one session has written
+    an intent.
+    """
 
     async def entries(intent: Intent) -> list[bytes]:
         station = Station()
         station.start()
         queues = GnmiQueues("reference")
         try:
-            async with SwitchSession("reference", station.address, 1, program(), queues=queues) as session:
+            async with SwitchSession(
+                "reference", station.address, 1, program(), queues=queues
+            ) as session:
                 await session.reconcile(intent)
             return station.held()
         finally:
@@ -226,10 +257,12 @@ def wanted() -> Wanted:
     return entries
 
 
-# -- coming and going --------------------------------------------------------------------------------------------------
+# -- coming and going ------------------------------------------------------------------------------
 
 
-async def test_a_switch_that_is_there_later(station: Station, make_intent: MakeIntent, wanted: Wanted) -> None:
+async def test_a_switch_that_is_there_later(
+    station: Station, make_intent: MakeIntent, wanted: Wanted
+) -> None:
     intent = make_intent()
     entries = await wanted(intent)
     async with connected(station.address) as (connection, owner):
@@ -237,10 +270,16 @@ async def test_a_switch_that_is_there_later(station: Station, make_intent: MakeI
         await owner.until(lambda: owner.of(SwitchChanged))
         snapshot = connection.snapshot()
         assert snapshot.state == "connecting"
-        assert snapshot.problem == (
-            f"switch s1: cannot connect to {station.address}: Connection refused; is the switch running?"
+        assert (
+            snapshot.problem
+            == f"switch s1: cannot connect to {station.address}: Connection refused; is the switch"
+            " running?"
         )
-        assert (snapshot.sessions, snapshot.entries, snapshot.wanted_entries) == (0, 0, len(intent.entries))
+        assert (snapshot.sessions, snapshot.entries, snapshot.wanted_entries) == (
+            0,
+            0,
+            len(intent.entries),
+        )
         assert snapshot.installed_version is None
         with pytest.raises(SouthboundError, match="Connection refused"):
             await connection.difference(intent)
@@ -271,7 +310,11 @@ async def test_a_session_that_breaks_leaves_tables_and_pipeline_alone(
         await owner.until(lambda: "away" in owner.states)
         assert connection.snapshot().problem is not None
         station.start()
-        await owner.until(lambda: owner.states[-2:] == ["writing", "ready"] and len(owner.of(SwitchConnected)) == 2)
+        await owner.until(
+            lambda: (
+                owner.states[-2:] == ["writing", "ready"] and len(owner.of(SwitchConnected)) == 2
+            )
+        )
         kinds = station.kinds()
         assert kinds["read"] > 0
         assert kinds["get_pipeline"] > 0
@@ -297,13 +340,16 @@ async def test_what_is_wanted_meanwhile_is_written_on_return(
         assert station.held() == entries
 
 
-# -- silence -----------------------------------------------------------------------------------------------------------
+# -- silence ---------------------------------------------------------------------------------------
 
 
 async def test_gnmi_that_hangs_is_a_problem_and_ends_when_it_answers(
     gnmi_speaks: threading.Event, station: Station, make_intent: MakeIntent
 ) -> None:
-    async with installed(station, make_intent(), queues=GnmiQueues("s1", answer_s=0.3)) as (connection, owner):
+    async with installed(station, make_intent(), queues=GnmiQueues("s1", answer_s=0.3)) as (
+        connection,
+        owner,
+    ):
         gnmi_speaks.clear()
         connection.set_intent(make_intent(fixed_queue=5), 2)
         await owner.until(lambda: owner.installed[-1] == 2)
@@ -335,7 +381,10 @@ class Endless(GnmiQueues):
 async def test_a_write_has_a_limit(station: Station, make_intent: MakeIntent) -> None:
     station.start()
     timing = Timing(audit_s=0.05, heartbeat_s=0.1, write_s=0.5, entry_s=0.01)
-    async with connected(station.address, queues=Endless("s1"), timing=timing) as (connection, owner):
+    async with connected(station.address, queues=Endless("s1"), timing=timing) as (
+        connection,
+        owner,
+    ):
         connection.set_intent(make_intent(), 1)
         await owner.until(lambda: "refused" in owner.states)
         problems = [event.problem for event in owner.of(SwitchChanged) if event.state == "refused"]
@@ -343,13 +392,17 @@ async def test_a_write_has_a_limit(station: Station, make_intent: MakeIntent) ->
         await owner.until(lambda: owner.states[-1] == "ready")
 
 
-async def test_a_call_does_not_wait_for_ever_for_a_write(station: Station, make_intent: MakeIntent) -> None:
+async def test_a_call_does_not_wait_for_ever_for_a_write(
+    station: Station, make_intent: MakeIntent
+) -> None:
     timing = Timing(audit_s=0.05, heartbeat_s=0.1, turn_s=0.05)
     queues = Endless("s1")
     async with installed(station, make_intent(), queues=queues, timing=timing) as (connection, _):
         while queues.readings < 2:
             await asyncio.sleep(0.01)
-        with pytest.raises(SouthboundError, match=r"another call to it has taken 0.05 s \(ask again later\)$"):
+        with pytest.raises(
+            SouthboundError, match=r"another call to it has taken 0.05 s \(ask again later\)$"
+        ):
             await connection.difference(make_intent())
 
 
@@ -365,7 +418,9 @@ class Deaf(SwitchSession):
         await super().acknowledge(report)
 
 
-async def test_a_session_that_cannot_acknowledge_digests_is_replaced(station: Station, make_intent: MakeIntent) -> None:
+async def test_a_session_that_cannot_acknowledge_digests_is_replaced(
+    station: Station, make_intent: MakeIntent
+) -> None:
     flows: list[int] = []
 
     async def take(switch: str, report: DigestReport) -> None:
@@ -376,13 +431,17 @@ async def test_a_session_that_cannot_acknowledge_digests_is_replaced(station: St
     intent = replace(intent, digests=digests)
     async with installed(station, intent, session=Deaf, on_digests=take) as (_, owner):
         station.report(7)
-        await owner.until(lambda: len(owner.of(SwitchConnected)) == 2 and owner.states[-1] == "ready")
+        await owner.until(
+            lambda: len(owner.of(SwitchConnected)) == 2 and owner.states[-1] == "ready"
+        )
         station.report(8)
         while 8 not in flows:
             await asyncio.sleep(0.01)
 
 
-async def test_a_switch_process_that_is_killed_and_comes_back_empty(make_intent: MakeIntent, wanted: Wanted) -> None:
+async def test_a_switch_process_that_is_killed_and_comes_back_empty(
+    make_intent: MakeIntent, wanted: Wanted
+) -> None:
     """The test prints how long it takes from the opening of the port to the last entry."""
     # It has no ports, so no queues.
     intent = replace(make_intent(), queues=())
@@ -411,7 +470,9 @@ async def test_a_switch_process_that_is_killed_and_comes_back_empty(make_intent:
                 switches.append(SwitchProcess(port))
                 sessions = 2 + round_
                 await owner.until(
-                    lambda n=sessions: len(owner.of(SwitchConnected)) == n and owner.states[-1] == "ready"
+                    lambda n=sessions: (
+                        len(owner.of(SwitchConnected)) == n and owner.states[-1] == "ready"
+                    )
                 )
                 took_ms.append(1000 * (time.monotonic() - await opening))
                 assert switches[-1].held() == entries
@@ -422,9 +483,14 @@ async def test_a_switch_process_that_is_killed_and_comes_back_empty(make_intent:
 
 
 async def test_a_switch_that_falls_silent_is_missed() -> None:
-    """A switch that closes nothing and sends nothing is noticed only by its missing sign of life."""
+    """A switch that closes nothing and sends nothing is noticed only by its missing sign of
+    life.
+    """
     with switch_process() as switch:
-        async with connected(switch.address, timing=replace(SELDOM, answer_s=0.3)) as (connection, owner):
+        async with connected(switch.address, timing=replace(SELDOM, answer_s=0.3)) as (
+            connection,
+            owner,
+        ):
             connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.installed)
             switch.freeze()
@@ -441,7 +507,10 @@ async def test_a_switch_that_is_stuck_holds_up_no_other(station: Station) -> Non
     with switch_process() as stuck:
         stuck.freeze()
         try:
-            async with connected(stuck.address) as (a, of_a), connected(station.address) as (b, of_b):
+            async with (
+                connected(stuck.address) as (a, of_a),
+                connected(station.address) as (b, of_b),
+            ):
                 for connection in (a, b):
                     connection.set_intent(bare(flow_entry(1)), 1)
                 await of_b.until(lambda: of_b.installed)
@@ -467,7 +536,10 @@ async def test_why_nobody_is_there(address: str, reason: str) -> None:
         event = owner.events[0]
         assert isinstance(event, SwitchChanged)
         assert event.state == "connecting"
-        pattern = rf"switch s1: cannot connect to {re.escape(address)}: .*{reason}.*; is the switch running\?"
+        pattern = (
+            rf"switch s1: cannot connect to {re.escape(address)}: .*{reason}.*; is the switch"
+            r" running\?"
+        )
         assert re.fullmatch(pattern, event.problem or "")
 
 
@@ -475,19 +547,24 @@ async def test_a_switch_known_by_name(station: Station) -> None:
     station.start()
     # gRPC takes it in its own notation, too.
     for term, prefix in enumerate(("localhost:", "dns:///localhost:"), TERM):
-        async with connected(prefix + station.address.rpartition(":")[2], term=term) as (connection, owner):
+        async with connected(prefix + station.address.rpartition(":")[2], term=term) as (
+            connection,
+            owner,
+        ):
             connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.installed)
 
 
-# -- changes of intent -------------------------------------------------------------------------------------------------
+# -- changes of intent -----------------------------------------------------------------------------
 
 
 async def test_intents_that_come_faster_than_they_can_be_written(station: Station) -> None:
     station.start()
 
     def intent(version: int) -> Intent:
-        return bare(*(flow_entry(number, queue=version % 8) for number in range(version, version + 50)))
+        return bare(
+            *(flow_entry(number, queue=version % 8) for number in range(version, version + 50))
+        )
 
     async with connected(station.address) as (connection, owner):
         connection.set_intent(intent(1), 1)
@@ -547,7 +624,9 @@ async def test_an_intent_that_stays_the_same_is_acknowledged_at_once(station: St
 
 
 async def test_what_a_callback_asks_for_is_done(station: Station) -> None:
-    """An owner may set the next intent from within an event; what it raises is logged and harms nothing."""
+    """An owner may set the next intent from within an event; what it raises is logged and harms
+    nothing.
+    """
     station.start()
     told: list[SwitchEvent] = []
     done = asyncio.Event()
@@ -562,7 +641,9 @@ async def test_what_a_callback_asks_for_is_done(station: Station) -> None:
             raise RuntimeError("the owner's own fault")
 
     endpoint = Endpoint("s1", station.address, 1, program(), "softswitch", queues=GnmiQueues("s1"))
-    connection = SwitchConnection(endpoint, term=TERM, on_event=on_event, rng=random.Random(1), timing=SELDOM)
+    connection = SwitchConnection(
+        endpoint, term=TERM, on_event=on_event, rng=random.Random(1), timing=SELDOM
+    )
     connection.set_intent(bare(), 1)
 
     logging.disable()
@@ -576,7 +657,7 @@ async def test_what_a_callback_asks_for_is_done(station: Station) -> None:
     assert [event.version for event in told if isinstance(event, Acknowledged)] == [1, 2, 3, 4, 5]
 
 
-# -- audits ------------------------------------------------------------------------------------------------------------
+# -- audits ----------------------------------------------------------------------------------------
 
 
 def table_entity(entry: p4r.TableEntry) -> p4r.Entity:
@@ -610,7 +691,10 @@ async def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(
                 assert station.state() != before, name
             began = time.monotonic()
             await owner.until(lambda n=number: len(owner.of(DriftRepaired)) == n)
-            print(f"{name}: repaired after {1000 * (time.monotonic() - began):.0f} ms (period {OFTEN.audit_s} s)")
+            print(
+                f"{name}: repaired after {1000 * (time.monotonic() - began):.0f} ms (period"
+                f" {OFTEN.audit_s} s)"
+            )
             assert station.state() == before, name
             assert owner.of(DriftRepaired)[-1].count == 1, name
             assert connection.snapshot().drift_found == number
@@ -638,7 +722,7 @@ async def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
         assert connection.snapshot().entries == 1
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 async def test_what_is_refused_is_told_and_the_rest_written(station: Station) -> None:
@@ -708,10 +792,12 @@ async def test_a_wrong_device_id(station: Station) -> None:
     await asyncio.wait([running])
 
 
-# -- two controllers ---------------------------------------------------------------------------------------------------
+# -- two controllers -------------------------------------------------------------------------------
 
 
-async def test_the_later_leader_takes_over_and_the_former_stays_out(station: Station, wanted: Wanted) -> None:
+async def test_the_later_leader_takes_over_and_the_former_stays_out(
+    station: Station, wanted: Wanted
+) -> None:
     old_intent, new_intent = bare(flow_entry(1)), bare(flow_entry(1, queue=5), flow_entry(2))
     last_intent = bare(flow_entry(3))
     new_entries, last_entries = await wanted(new_intent), await wanted(last_intent)
@@ -752,8 +838,8 @@ async def test_the_later_leader_takes_over_and_the_former_stays_out(station: Sta
 
 
 async def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Station) -> None:
-    """The write comes between the moment in which another one takes over, and the moment in which the deposed leader
-    learns of it: here, never.
+    """The write comes between the moment in which another one takes over, and the moment in which
+    the deposed leader learns of it: here, never.
     """
     async with installed(station, bare(flow_entry(1)), term=100, session=Unaware) as (old, of_old):
         stream = station.device.open_stream(lambda _message: None, lambda _status: None)
@@ -765,7 +851,9 @@ async def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Sta
         await of_old.until(lambda: of_old.states[-1] == "backup")
         assert station.held() == before
         assert of_old.installed == [1]
-        assert of_old.of(HigherPrimary) == [HigherPrimary("s1", election_id(200))], "asked again, to be told"
+        assert of_old.of(HigherPrimary) == [HigherPrimary("s1", election_id(200))], (
+            "asked again, to be told"
+        )
 
 
 async def test_our_own_lost_stream_is_outranked(station: Station) -> None:
@@ -787,13 +875,26 @@ async def test_our_own_lost_stream_is_outranked(station: Station) -> None:
 @pytest.mark.bmv2
 @needs("bmv2")
 async def test_with_bmv2_takeover_restart_and_no_return_of_the_former_leader() -> None:
-    """BMv2 makes a connected backup primary when its primary leaves, whatever their election ids."""
+    """BMv2 makes a connected backup primary when its primary leaves, whatever their election
+    ids.
+    """
     port, thrift = free_port(), free_port()
     address = f"127.0.0.1:{port}"
-    options = ["--no-p4", "--device-id", "5", "--thrift-port", str(thrift), "--", "--grpc-server-addr", address]
+    options = [
+        "--no-p4",
+        "--device-id",
+        "5",
+        "--thrift-port",
+        str(thrift),
+        "--",
+        "--grpc-server-addr",
+        address,
+    ]
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["simple_switch_grpc", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(
+            ["simple_switch_grpc", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
     def entries() -> int:
         return len(read_entries(address, 5))
@@ -828,10 +929,12 @@ async def test_with_bmv2_takeover_restart_and_no_return_of_the_former_leader() -
         switch.wait(PATIENCE_S)
 
 
-# -- beside writing ----------------------------------------------------------------------------------------------------
+# -- beside writing --------------------------------------------------------------------------------
 
 
-async def test_digests_are_delivered_and_acknowledged(station: Station, make_intent: MakeIntent) -> None:
+async def test_digests_are_delivered_and_acknowledged(
+    station: Station, make_intent: MakeIntent
+) -> None:
     station.start()
     intent = make_intent()
     received: list[tuple[str, list[int]]] = []
@@ -851,7 +954,9 @@ async def test_digests_are_delivered_and_acknowledged(station: Station, make_int
                 await news.wait()
 
     async with connected(station.address, on_digests=take) as (connection, owner):
-        digests = tuple(replace(setting, max_list_size=1, ack_timeout_ns=10**12) for setting in intent.digests)
+        digests = tuple(
+            replace(setting, max_list_size=1, ack_timeout_ns=10**12) for setting in intent.digests
+        )
         connection.set_intent(replace(intent, digests=digests), 1)
         await owner.until(lambda: owner.installed)
         station.report(flow=3)
@@ -878,7 +983,9 @@ async def test_digests_are_delivered_and_acknowledged(station: Station, make_int
 
 
 class _Nonsense(GnmiQueues):
-    """The queues of a switch that answers nonsense when it is asked for its ports, as long as it is `broken`."""
+    """The queues of a switch that answers nonsense when it is asked for its ports, as long as it is
+    `broken`.
+    """
 
     broken = True
 
@@ -892,7 +999,10 @@ class _Nonsense(GnmiQueues):
 
 async def test_a_switch_that_does_not_tell_of_its_ports_is_told_of_once(station: Station) -> None:
     queues = _Nonsense("s1")
-    async with installed(station, bare(flow_entry(1)), timing=OFTEN, queues=queues) as (connection, owner):
+    async with installed(station, bare(flow_entry(1)), timing=OFTEN, queues=queues) as (
+        connection,
+        owner,
+    ):
         await owner.until(lambda: owner.of(PortsUnwatched))
         (told,) = owner.of(PortsUnwatched)
         assert "port one" in told.problem
@@ -925,7 +1035,11 @@ async def test_a_difference_is_read_and_not_written(station: Station) -> None:
         before = station.state()
         station.kinds()
         comparison = await connection.difference(bare(flow_entry(2, queue=4), flow_entry(3)))
-        assert (len(comparison.inserts), len(comparison.modifies), len(comparison.deletes)) == (1, 1, 1)
+        assert (len(comparison.inserts), len(comparison.modifies), len(comparison.deletes)) == (
+            1,
+            1,
+            1,
+        )
         nothing = await connection.difference(bare(flow_entry(1), flow_entry(2)))
         assert (len(nothing.inserts), len(nothing.modifies), len(nothing.deletes)) == (0, 0, 0)
         assert set(station.kinds()) <= {"read", "gnmi_get", "capabilities", *WATCHING}
@@ -945,7 +1059,9 @@ async def test_bytes_are_counted_and_calls_wait_their_turn(station: Station) -> 
         flow = int.from_bytes(counted.match[0].exact.value, "big")
         expected = dict.fromkeys(entries, 0) | {entries[flow]: 12345}
         connection.set_intent(bare(*(flow_entry(n) for n in range(500))), 2)
-        results = await asyncio.gather(*(connection.bytes_seen(entries) for _ in range(5)), return_exceptions=True)
+        results = await asyncio.gather(
+            *(connection.bytes_seen(entries) for _ in range(5)), return_exceptions=True
+        )
         assert results == [expected] * 5
         await owner.until(lambda: owner.installed == [1, 2])
 
@@ -964,7 +1080,7 @@ async def test_a_call_ends_with_its_session_and_not_with_its_caller(station: Sta
         await stopping
 
 
-# -- nothing stays behind ----------------------------------------------------------------------------------------------
+# -- nothing stays behind --------------------------------------------------------------------------
 
 
 def alive(kind: type) -> int:
@@ -980,7 +1096,9 @@ async def test_sessions_of_the_past_leave_nothing_behind(station: Station) -> No
     async with connected(station.address) as (connection, owner):
         connection.set_intent(bare(*(flow_entry(number) for number in range(100))), 1)
         for number in range(1, sessions + 1):
-            await owner.until(lambda n=number: len(owner.of(SwitchConnected)) == n and owner.states[-1] == "ready")
+            await owner.until(
+                lambda n=number: len(owner.of(SwitchConnected)) == n and owner.states[-1] == "ready"
+            )
             await asyncio.to_thread(station.stop)
             await owner.until(lambda: owner.states[-1] == "away")
             station.start()
@@ -997,7 +1115,10 @@ async def test_it_ends_cleanly_at_any_moment(station: Station, seed: int) -> Non
     rng = random.Random(seed)
     station.start()
     for number in range(5):
-        async with connected(station.address, term=TERM + number, timing=OFTEN) as (connection, owner):
+        async with connected(station.address, term=TERM + number, timing=OFTEN) as (
+            connection,
+            owner,
+        ):
             connection.set_intent(bare(*(flow_entry(n, queue=number) for n in range(300))), 1)
             await asyncio.sleep(rng.choice([0, 0.001, 0.01, 0.02, 0.05, 0.1]))
             if rng.random() < 0.3 and owner.events:
@@ -1010,7 +1131,9 @@ async def test_it_ends_cleanly_at_any_moment(station: Station, seed: int) -> Non
         assert len(station.held()) == 1
 
 
-async def test_without_an_intent_a_switch_is_left_as_it_is(station: Station, make_intent: MakeIntent) -> None:
+async def test_without_an_intent_a_switch_is_left_as_it_is(
+    station: Station, make_intent: MakeIntent
+) -> None:
     """A controller that has just started does not know its intent yet."""
     async with installed(station, make_intent(offset_s=Fraction(2))):
         pass

@@ -19,19 +19,44 @@ from echelon.switches.southbound.encoding import (
 
 # Sizes around the lengths at which a frame grows by a byte.
 SIZES = st.sampled_from(
-    [0, 1, 100, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 300, 16380, 16384]
+    [
+        0,
+        1,
+        100,
+        116,
+        117,
+        118,
+        119,
+        120,
+        121,
+        122,
+        123,
+        124,
+        125,
+        126,
+        127,
+        128,
+        129,
+        300,
+        16380,
+        16384,
+    ]
 )
 
 
 @st.composite
 def table_entry(draw: st.DrawFn) -> p4r.TableEntry:
-    entry = p4r.TableEntry(table_id=draw(st.integers(0, (1 << 32) - 1)), priority=draw(st.integers(0, 1 << 30)))
+    entry = p4r.TableEntry(
+        table_id=draw(st.integers(0, (1 << 32) - 1)), priority=draw(st.integers(0, 1 << 30))
+    )
     entry.metadata = bytes(draw(SIZES))
     return entry
 
 
 @settings(deadline=None)
-@given(st.sampled_from(UpdateKind), st.lists(table_entry(), max_size=5), st.integers(0, (1 << 128) - 1))
+@given(
+    st.sampled_from(UpdateKind), st.lists(table_entry(), max_size=5), st.integers(0, (1 << 128) - 1)
+)
 def test_a_write_request_is_what_protocol_buffers_writes(
     kind: UpdateKind, entries: list[p4r.TableEntry], election: int
 ) -> None:
@@ -63,8 +88,13 @@ def test_varints(number: int) -> None:
 
 @given(st.lists(table_entry(), max_size=3))
 def test_a_read_request_is_what_protocol_buffers_writes(entries: list[p4r.TableEntry]) -> None:
-    expected = p4r.ReadRequest(device_id=3, entities=[p4r.Entity(table_entry=entry) for entry in entries])
-    assert p4r.ReadRequest.FromString(read_request(3, [e.SerializeToString() for e in entries])) == expected
+    expected = p4r.ReadRequest(
+        device_id=3, entities=[p4r.Entity(table_entry=entry) for entry in entries]
+    )
+    assert (
+        p4r.ReadRequest.FromString(read_request(3, [e.SerializeToString() for e in entries]))
+        == expected
+    )
 
 
 @settings(deadline=None)

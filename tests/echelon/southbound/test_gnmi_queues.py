@@ -18,7 +18,14 @@ from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.targets.softswitch.queues import GnmiQueues
 
 SETTINGS = tuple(
-    QueueSetting(2, queue, LEVELS - 1 - queue, 1 + 100 * queue, 100_000 * queue, 5_000_000 if queue % 2 else None)
+    QueueSetting(
+        2,
+        queue,
+        LEVELS - 1 - queue,
+        1 + 100 * queue,
+        100_000 * queue,
+        5_000_000 if queue % 2 else None,
+    )
     for queue in range(LEVELS)
 )
 
@@ -42,7 +49,12 @@ async def test_what_is_written_is_read(rig: Any) -> None:
         assert await queues.read() == {**before, **{(s.port, s.queue): s for s in SETTINGS}}
         # And the switch serves its queues so.
         config = rig.ports[2].config(1)
-        assert (config.level, config.weight, config.min_rate_bps, config.max_rate_bps) == (6, 101, 100_000, 5_000_000)
+        assert (config.level, config.weight, config.min_rate_bps, config.max_rate_bps) == (
+            6,
+            101,
+            100_000,
+            5_000_000,
+        )
         rig.kinds()
         await queues.write([])
         assert rig.kinds() == []
@@ -57,10 +69,14 @@ async def test_what_is_written_is_read(rig: Any) -> None:
         ({"max_rate_bps": 1, "min_rate_bps": 2}, ""),
     ],
 )
-async def test_one_bad_setting_leaves_all_as_they_are(rig: Any, fault: dict[str, int], named: str) -> None:
+async def test_one_bad_setting_leaves_all_as_they_are(
+    rig: Any, fault: dict[str, int], named: str
+) -> None:
     async with connected(rig) as queues:
         before = await queues.read()
-        with pytest.raises(SouthboundError, match=rf"^switch s1: queue configuration refused: .*{named}") as caught:
+        with pytest.raises(
+            SouthboundError, match=rf"^switch s1: queue configuration refused: .*{named}"
+        ) as caught:
             await queues.write([SETTINGS[0], replace(SETTINGS[1], **fault), SETTINGS[2]])  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
         assert await queues.read() == before
@@ -69,14 +85,18 @@ async def test_one_bad_setting_leaves_all_as_they_are(rig: Any, fault: dict[str,
 async def test_a_switch_without_the_service() -> None:
     queues = GnmiQueues("s1")
     for call in (queues.open(None), queues.read(), queues.write(SETTINGS)):
-        with pytest.raises(SouthboundError, match=r"^switch s1: does not serve gNMI, .*set `target` in its entry$"):
+        with pytest.raises(
+            SouthboundError, match=r"^switch s1: does not serve gNMI, .*set `target` in its entry$"
+        ):
             await call
 
 
 async def test_a_call_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
     gnmi_speaks.clear()
     async with connected(rig, answer_s=0.05) as queues:
-        with pytest.raises(SouthboundError, match=r"^switch s1: reading queues: no answer within 0.05 s; .*\)$"):
+        with pytest.raises(
+            SouthboundError, match=r"^switch s1: reading queues: no answer within 0.05 s; .*\)$"
+        ):
             await queues.read()
         with pytest.raises(SouthboundError, match="queue configuration: no answer"):
             await queues.write(SETTINGS)
@@ -101,10 +121,14 @@ async def test_ports_that_go_down_and_up_are_told(rig: Any) -> None:
             assert await anext(news) == {3}
 
 
-async def test_a_subscription_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
+async def test_a_subscription_that_is_never_answered_ends(
+    gnmi_speaks: threading.Event, rig: Any
+) -> None:
     gnmi_speaks.clear()
     async with connected(rig, answer_s=0.05) as queues:
         async with aclosing(queues.ports_down()) as news:
-            with pytest.raises(SouthboundError, match=r"^switch s1: watching ports: no answer within 0.05 s; .*\)$"):
+            with pytest.raises(
+                SouthboundError, match=r"^switch s1: watching ports: no answer within 0.05 s; .*\)$"
+            ):
                 await anext(news)
         gnmi_speaks.set()

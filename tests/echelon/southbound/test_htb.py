@@ -1,4 +1,7 @@
-"""HTB trees: what settings become, against numbers worked out by hand, iproute2's commands, and the kernel."""
+# ruff: noqa: E501 - what tc prints is not broken up
+"""HTB trees: what settings become, against numbers worked out by hand, iproute2's commands, and the
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +40,19 @@ def setting(
 STRICT = tuple(setting(queue) for queue in range(QUEUES))
 
 
-# --- by hand -------------------------------------------------------------------------------------------------------
+# -- by hand ---------------------------------------------------------------------------------------
 
-# Level 2 holds queues 1 and 2 by 2 : 3; queue 0 has 1 % at least and 25 % at most; the others are strict.
+# Level 2 holds queues 1 and 2 by 2 : 3; queue 0 has 1 % at least and 25 % at most; the others are
+# strict.
 BY_HAND = (
     setting(0, low=100_000, high=2_500_000),
     setting(1, level=2, weight=2),
     setting(2, level=2, weight=3),
     *STRICT[3:],
 )
-# 10 Mbit/s: a burst of a millisecond is 1250 bytes, less than the two frames of 1514 that a bucket holds at least.
-# A queue without minimum has 10 Mbit/s / 10,000, and a queue's own bucket holds one frame.
+# 10 Mbit/s: a burst of a millisecond is 1250 bytes, less than the two frames of 1514 that a bucket
+# holds at least. A queue without minimum has 10 Mbit/s / 10,000, and a queue's own bucket holds one
+# frame.
 COMMANDS = """\
 qdisc add dev s1-eth3 root handle ec: htb default 10
 class add dev s1-eth3 parent ec: classid ec:1 htb rate 10000000bit ceil 10000000bit burst 3028 cburst 3028
@@ -67,13 +72,14 @@ class add dev s1-eth3 parent ec:1 classid ec:16 htb rate 1000bit ceil 10000000bi
 qdisc add dev s1-eth3 parent ec:16 handle ec16: pfifo limit 11
 class add dev s1-eth3 parent ec:1 classid ec:17 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 0 quantum 1514
 qdisc add dev s1-eth3 parent ec:17 handle ec17: pfifo limit 11
-"""  # noqa: E501
+"""
 
 
 # IPv4 with a header of 20 bytes, and the queue in the three upper bits of the second byte.
 FILTERS = "".join(
-    f"filter add dev s1-eth3 parent ec: protocol ip pref 1 u32 match u32 "
-    f"{0x05 << 24 | queue << 5 << 16:#010x} {0x0F << 24 | 0xE0 << 16:#010x} at 0 flowid ec:1{queue}\n"
+    "filter add dev s1-eth3 parent ec: protocol ip pref 1 u32 match u32"
+    f" {0x05 << 24 | queue << 5 << 16:#010x} {0x0F << 24 | 0xE0 << 16:#010x} at 0 flowid"
+    f" ec:1{queue}\n"
     for queue in range(1, 8)
 )
 
@@ -97,9 +103,18 @@ def test_the_tree_of_a_port() -> None:
         (STRICT[:7], "each of queues 0 to 7 needs one setting; given: 0, 1, 2, 3, 4, 5, 6$"),
         ((*STRICT, STRICT[0]), "needs one setting"),
         ((replace(STRICT[0], level=8), *STRICT[1:]), r"queue 0: level 8 is not in 0\.\.7"),
-        ((replace(STRICT[0], weight=1024), *STRICT[1:]), r"queue 0: weight 1024 is not in 1\.\.1023"),
-        ((replace(STRICT[0], min_rate_bps=9, max_rate_bps=8), *STRICT[1:]), "maximum rate 8 bit/s is below"),
-        ((replace(STRICT[0], max_rate_bps=0), *STRICT[1:]), "queue 0: maximum rate 0 bit/s is below"),
+        (
+            (replace(STRICT[0], weight=1024), *STRICT[1:]),
+            r"queue 0: weight 1024 is not in 1\.\.1023",
+        ),
+        (
+            (replace(STRICT[0], min_rate_bps=9, max_rate_bps=8), *STRICT[1:]),
+            "maximum rate 8 bit/s is below",
+        ),
+        (
+            (replace(STRICT[0], max_rate_bps=0), *STRICT[1:]),
+            "queue 0: maximum rate 0 bit/s is below",
+        ),
         (
             tuple(replace(s, min_rate_bps=1_250_001) for s in STRICT),
             r"minimum rates add up to 10000008 bit/s, more than the port's 10000000",
@@ -116,7 +131,7 @@ def test_a_port_that_is_too_slow() -> None:
         tree_of(STRICT, Port(1000))
 
 
-# --- for all settings ----------------------------------------------------------------------------------------------
+# -- for all settings ------------------------------------------------------------------------------
 
 
 @st.composite
@@ -146,14 +161,17 @@ def test_every_tree_keeps_what_was_asked_for(data: st.DataObject) -> None:
     tree = tree_of(asked, port)
     least = max(8 * port.frame_bytes / 60, port.rate_bps / 10_000)
     assert tree.rate_bps <= port.rate_bps
-    assert sum(leaf.rate_bps for leaf in tree.leaves) <= port.rate_bps + QUEUES * (least * 1.001 + 16)
+    assert sum(leaf.rate_bps for leaf in tree.leaves) <= port.rate_bps + QUEUES * (
+        least * 1.001 + 16
+    )
     for wanted, leaf in zip(asked, tree.leaves, strict=True):
         assert leaf.prio == 7 - wanted.level
         assert leaf.rate_bps <= leaf.ceil_bps
         assert leaf.ceil_bps <= max(tree.rate_bps, least + 16)
         assert leaf.rate_bps >= wanted.min_rate_bps * Fraction(999, 1000) - 8
         assert leaf.rate_bps <= max(wanted.min_rate_bps, least * 1.001 + 16)
-        # HTB sends whole frames: a smaller quantum would not be kept. And the kernel keeps bursts below 274 s.
+        # HTB sends whole frames: a smaller quantum would not be kept. And the kernel keeps bursts
+        # below 274 s.
         assert leaf.quantum_bytes >= port.frame_bytes
         assert 8 * port.frame_bytes / leaf.rate_bps < 274
     for _, members in groupby(
@@ -162,11 +180,14 @@ def test_every_tree_keeps_what_was_asked_for(data: st.DataObject) -> None:
         level = list(members)
         heaviest = max(a.weight for a, _ in level)
         for a, x in level:
-            # Turns of more than eight frames would starve who has a window; the lightest queues have an eighth instead.
+            # Turns of more than eight frames would starve who has a window; the lightest queues
+            # have an eighth instead.
             assert x.quantum_bytes <= 8 * port.frame_bytes
             for b, y in level:
                 share = Fraction(x.quantum_bytes, y.quantum_bytes)
-                exact = max(Fraction(a.weight), Fraction(heaviest, 8)) / max(Fraction(b.weight), Fraction(heaviest, 8))
+                exact = max(Fraction(a.weight), Fraction(heaviest, 8)) / max(
+                    Fraction(b.weight), Fraction(heaviest, 8)
+                )
                 assert abs(share / exact - 1) <= Fraction(2, port.frame_bytes) + Fraction(1, 127)
                 if heaviest <= 8 * min(a.weight for a, _ in level):
                     assert abs(share / exact - 1) <= Fraction(2, port.frame_bytes)
@@ -191,7 +212,7 @@ def test_somebody_elses_tree_has_no_settings() -> None:
     assert settings_of(replace(tree, leaves=light), 1, TEN) is None
 
 
-# --- the kernel ----------------------------------------------------------------------------------------------------
+# -- the kernel ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +244,12 @@ def root_of(wire: Namespace, interface: str = "p1") -> Root:
 
 
 def shown(wire: Namespace, interface: str = "p1") -> list[str]:
-    """Return iproute2's output for an interface, without counters and what differs from build to build."""
-    text = wire.run("; ".join(f"tc -d {what} show dev {interface}" for what in ("qdisc", "class", "filter")))
+    """Return iproute2's output for an interface, without counters and what differs from build to
+    build.
+    """
+    text = wire.run(
+        "; ".join(f"tc -d {what} show dev {interface}" for what in ("qdisc", "class", "filter"))
+    )
     text = re.sub(r" (direct_qlen|r2q|refcnt|direct_packets_stat|ver) \S+", "", text)
     return sorted(text.replace(interface, "").splitlines())
 
@@ -241,7 +266,8 @@ def test_fast_ports_have_bursts_of_a_millisecond(wire: Namespace) -> None:
     port = Port(10**9)
     asyncio.run(driver(wire, port).write(STRICT))
     assert re.search(
-        r"class htb ec:1 root rate 1Gbit ceil 1Gbit .*burst 125000b/1 .*cburst 125000b/1 ", "\n".join(shown(wire))
+        r"class htb ec:1 root rate 1Gbit ceil 1Gbit .*burst 125000b/1 .*cburst 125000b/1 ",
+        "\n".join(shown(wire)),
     )
 
 
@@ -256,7 +282,12 @@ def test_a_tree_is_changed_where_it_differs(wire: Namespace) -> None:
     """Classes and queues that stay keep their counts, and those that change keep theirs, too."""
     asyncio.run(driver(wire).write(BY_HAND))
     wire.python(SEND, "p1", "0", "3", "200")
-    swapped = (*BY_HAND[:1], replace(BY_HAND[1], weight=3), replace(BY_HAND[2], weight=2), *BY_HAND[3:])
+    swapped = (
+        *BY_HAND[:1],
+        replace(BY_HAND[1], weight=3),
+        replace(BY_HAND[2], weight=2),
+        *BY_HAND[3:],
+    )
     for port in (TEN, Port(20_000_000), replace(TEN, depth_packets=12)):
         asyncio.run(driver(wire, port).write(swapped))
         assert root_of(wire).tree == tree_of(swapped, port)
@@ -267,7 +298,12 @@ def test_what_the_kernel_made_itself_is_told_from_what_others_made(wire: Namespa
     assert root_of(wire) == Root("noqueue", 0)
     wire.run("tc qdisc add dev p1 root handle 8001: tbf rate 1mbit burst 2000 limit 3000")
     found = root_of(wire)
-    assert (found.kind, found.handle, found.is_default, found.is_ours) == ("tbf", 0x80010000, False, False)
+    assert (found.kind, found.handle, found.is_default, found.is_ours) == (
+        "tbf",
+        0x80010000,
+        False,
+        False,
+    )
 
 
 async def test_the_kernel_holds_what_was_written(wire: Namespace) -> None:
@@ -284,13 +320,25 @@ async def test_the_kernel_holds_what_was_written(wire: Namespace) -> None:
 
 
 ODD = tuple(
-    replace(s, weight=3 + 2 * s.queue, level=s.queue // 3, min_rate_bps=123_457 * s.queue, max_rate_bps=m)
-    for s, m in zip(STRICT, (7_777_777, None, 1_234_567, None, 999_999, None, 9_999_999, 20_000_000), strict=True)
+    replace(
+        s,
+        weight=3 + 2 * s.queue,
+        level=s.queue // 3,
+        min_rate_bps=123_457 * s.queue,
+        max_rate_bps=m,
+    )
+    for s, m in zip(
+        STRICT,
+        (7_777_777, None, 1_234_567, None, 999_999, None, 9_999_999, 20_000_000),
+        strict=True,
+    )
 )
 
 
 async def test_settings_between_the_kernels_steps_are_drift_for_nobody(wire: Namespace) -> None:
-    """Rates that are no whole bytes, and weights that are not the smallest, are read back as they were asked for."""
+    """Rates that are no whole bytes, and weights that are not the smallest, are read back as they
+    were asked for.
+    """
     queues = driver(wire)
     await queues.write(ODD)
     assert await queues.read() == by_queue(ODD)
@@ -316,7 +364,9 @@ for _ in range(count):
 
 def sent(wire: Namespace, what: str) -> int:
     """Return the packets that a class or queue has sent."""
-    found = re.search(rf"{what} .*?Sent \d+ bytes (\d+) pkt", wire.run("tc -s class show dev p1"), re.DOTALL)
+    found = re.search(
+        rf"{what} .*?Sent \d+ bytes (\d+) pkt", wire.run("tc -s class show dev p1"), re.DOTALL
+    )
     assert found is not None
     return int(found[1])
 
@@ -325,7 +375,9 @@ def sent(wire: Namespace, what: str) -> int:
     ("tos", "queue"),
     [(0x00, 0), (0x20, 1), (0xE0, 7), (0x62, 3), (0xBF, 5)],
 )
-def test_packets_go_to_the_queue_that_their_dscp_names(wire: Namespace, tos: int, queue: int) -> None:
+def test_packets_go_to_the_queue_that_their_dscp_names(
+    wire: Namespace, tos: int, queue: int
+) -> None:
     asyncio.run(driver(wire).write(STRICT))
     wire.python(SEND, "p1", str(tos), "3", "200")
     counts = [sent(wire, f"ec:1{q}") for q in range(QUEUES)]
@@ -361,9 +413,18 @@ async def test_packets_wait_on_while_the_tree_changes(wire: Namespace) -> None:
         "tc qdisc del dev p1 root",
         "tc filter del dev p1 parent ec:",
         "tc filter add dev p1 parent ec: protocol ip pref 9 u32 match u32 0 0 at 0 flowid ec:17",
-        "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 1mbit prio 4 quantum 1514",
-        "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 10mbit prio 0 quantum 1514",
-        "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 10mbit prio 4 quantum 15140",
+        (
+            "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 1mbit prio 4"
+            " quantum 1514"
+        ),
+        (
+            "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 10mbit prio 0"
+            " quantum 1514"
+        ),
+        (
+            "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 10mbit prio 4"
+            " quantum 15140"
+        ),
         "tc class change dev p1 parent ec: classid ec:1 htb rate 9mbit ceil 9mbit",
         "tc qdisc change dev p1 parent ec:15 handle ec15: pfifo limit 99",
         "tc qdisc replace dev p1 parent ec:15 handle 15: bfifo limit 9999",
@@ -395,8 +456,10 @@ def test_what_others_have_put_there_stays(wire: Namespace) -> None:
     wire.run("tc qdisc add dev p1 root handle 7: tbf rate 1mbit burst 2000 limit 3000")
     before = wire.run("tc qdisc show dev p1")
     assert asyncio.run(driver(wire).read()) == {}
-    assert refusal(driver(wire)) == (
-        "switch s1, port 1 (p1): there is a tbf queueing discipline that Echelon did not install; "
+    assert (
+        refusal(driver(wire))
+        == "switch s1, port 1 (p1): there is a tbf queueing discipline that Echelon did not"
+        " install; "
         "remove it: tc qdisc del dev p1 root"
     )
     assert wire.run("tc qdisc show dev p1") == before
@@ -405,8 +468,9 @@ def test_what_others_have_put_there_stays(wire: Namespace) -> None:
 def test_an_interface_that_is_not_there(wire: Namespace) -> None:
     nowhere = Bmv2Queues("s1", [ShapedPort(1, "p1", TEN), ShapedPort(2, "px", TEN)], wire.path)
     both = (*STRICT, *(replace(s, port=2) for s in STRICT))
-    assert refusal(nowhere, both) == (
-        f"switch s1, port 2 (px): there is no such interface in namespace {wire.path}; "
+    assert (
+        refusal(nowhere, both)
+        == f"switch s1, port 2 (px): there is no such interface in namespace {wire.path}; "
         "check `interfaces` and `namespace`"
     )
     assert root_of(wire).tree == tree_of(STRICT, TEN), "the other port is written all the same"
@@ -428,14 +492,19 @@ def test_settings_that_do_not_fit_leave_the_port_as_it_is(wire: Namespace) -> No
     queues = driver(wire)
     asyncio.run(queues.write(BY_HAND))
     greedy = tuple(replace(s, min_rate_bps=9_000_000) for s in STRICT)
-    assert refusal(queues, greedy).startswith("switch s1, port 1 (p1): minimum rates add up to 72000000 bit/s")
+    assert refusal(queues, greedy).startswith(
+        "switch s1, port 1 (p1): minimum rates add up to 72000000 bit/s"
+    )
     assert asyncio.run(queues.read()) == by_queue(BY_HAND)
 
 
 @needs("HTB trees")
 def test_a_namespace_that_is_not_there() -> None:
     gone = Bmv2Queues("s1", [ShapedPort(1, "p1", TEN)], "nosuch")
-    assert refusal(gone) == "switch s1, port 1 (p1): there is no network namespace nosuch; is the switch running?"
+    assert (
+        refusal(gone)
+        == "switch s1, port 1 (p1): there is no network namespace nosuch; is the switch running?"
+    )
 
 
 @needs("setpriv", "HTB trees")
@@ -464,9 +533,13 @@ def test_without_permission() -> None:
 
 
 def test_queues_that_a_socket_cannot_fill_are_refused() -> None:
-    """The kernel's figure here is 2048 bytes for the frame of 1514 and the skb's data, and 256 for the skb."""
+    """The kernel's figure here is 2048 bytes for the frame of 1514 and the skb's data, and 256 for
+    the skb.
+    """
     assert socket_bytes(1514) == 2304
     deep = Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=10_000))])
-    with pytest.raises(SouthboundError, match=r"switch s1: depth 10000: 8 queues of this depth exceed .*give \d+"):
+    with pytest.raises(
+        SouthboundError, match=r"switch s1: depth 10000: 8 queues of this depth exceed .*give \d+"
+    ):
         asyncio.run(deep.open(None))
     asyncio.run(Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=1))]).open(None))

@@ -38,7 +38,9 @@ from echelon.switches.southbound.lifecycle import (
 from tests.drawing import examples
 
 TIMING = Timing()
-LONGEST_DELAY_S = max(TIMING.unreachable_retry_s, TIMING.failed_retry_s, TIMING.audit_s, TIMING.heartbeat_s)
+LONGEST_DELAY_S = max(
+    TIMING.unreachable_retry_s, TIMING.failed_retry_s, TIMING.audit_s, TIMING.heartbeat_s
+)
 
 
 class World(RuleBasedStateMachine):
@@ -85,7 +87,9 @@ class World(RuleBasedStateMachine):
                 assert version == self.newest
                 assert version >= self.highest_written
                 assert audit == (self.done == (version, True))
-                assert afresh or (self.done is not None and self.done[1]), "what the switch holds is not known"
+                assert afresh or (self.done is not None and self.done[1]), (
+                    "what the switch holds is not known"
+                )
                 self.highest_written = version
                 self.writing = instruction
             case Ping():
@@ -100,7 +104,7 @@ class World(RuleBasedStateMachine):
                 assert primary_id >= self.term
                 self.reports.append(primary_id)
 
-    # -- what the owner does -------------------------------------------------------------------------------------------
+    # -- what the owner does -----------------------------------------------------------------------
 
     @precondition(lambda self: not self.started)
     @rule()
@@ -130,7 +134,7 @@ class World(RuleBasedStateMachine):
             self.higher = None
         self.feed(TermRaised(term))
 
-    # -- what the world does -------------------------------------------------------------------------------------------
+    # -- what the world does -----------------------------------------------------------------------
 
     @rule(share=st.sampled_from([0.0, 0.5, 1.0, 3.0]))
     def time_passes(self, share: float) -> None:
@@ -182,7 +186,10 @@ class World(RuleBasedStateMachine):
             self.feed(Written(None if outcome == "whole" else "that"))
         if newest:
             assert self.machine.state == ("ready" if outcome == "whole" else "refused")
-            assert self.machine.problem == {"whole": None, "in part": "that", "failed": "what"}[outcome]
+            assert (
+                self.machine.problem
+                == {"whole": None, "in part": "that", "failed": "what"}[outcome]
+            )
 
     @precondition(lambda self: self.pinging)
     @rule(answered=st.booleans())
@@ -204,12 +211,16 @@ class World(RuleBasedStateMachine):
         self.session = "closed"
         self.feed(Closed())
 
-    # -- what holds always ---------------------------------------------------------------------------------------------
+    # -- what holds always -------------------------------------------------------------------------
 
     @invariant()
     def something_follows(self) -> None:
         """Check that an answer or the clock is awaited, unless the owner has to act."""
-        if not self.started or self.stopped or (self.higher is not None and self.session == "closed"):
+        if (
+            not self.started
+            or self.stopped
+            or (self.higher is not None and self.session == "closed")
+        ):
             assert self.machine.wake_at is None or self.session != "closed"
             return
         answers = self.session in ("opening", "closing") or self.writing is not None or self.pinging
@@ -238,8 +249,8 @@ class World(RuleBasedStateMachine):
         assert (state == "backup") <= (self.session != "open")
 
     def teardown(self) -> None:
-        """Check that the switch of a friendly world comes to the newest intent soon, and that a stopped machine has
-        nothing open.
+        """Check that the switch of a friendly world comes to the newest intent soon, and that a
+        stopped machine has nothing open.
         """
         if self.started and not self.stopped and self.higher is None and self.newest is not None:
             deadline = self.now + TIMING.audit_s
@@ -252,7 +263,11 @@ class World(RuleBasedStateMachine):
                 elif self.session == "closing":
                     self.close_ends()
                 elif self.writing is not None:
-                    self.done, self.good, self.writing = (self.writing.version, True), self.writing.version, None
+                    self.done, self.good, self.writing = (
+                        (self.writing.version, True),
+                        self.writing.version,
+                        None,
+                    )
                     self.feed(Written(None))
                 elif self.pinging:
                     self.pinging = False
@@ -337,7 +352,8 @@ def test_delays_double_up_to_a_cap_and_begin_anew_after_success() -> None:
     assert retries(out, 0, 7, answered=False) == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5, 0.5, 0.5])
     assert out.state == "connecting"
     out.handle(Opened(), 100)
-    # A session alone is no success: a switch that loses each at once would be asked for ever faster.
+    # A session alone is no success: a switch that loses each at once would be asked for ever
+    # faster.
     assert out.handle(Lost("gone"), 100) == [Close()]
     assert out.handle(Closed(), 100) == []
     assert out.state == "away"
@@ -353,7 +369,9 @@ def test_delays_double_up_to_a_cap_and_begin_anew_after_success() -> None:
 def test_a_switch_that_answers_but_gives_no_session_is_left_in_peace_longer() -> None:
     out = machine()
     out.handle(Start(), 0)
-    assert retries(out, 0, 10, answered=True) == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10])
+    assert retries(out, 0, 10, answered=True) == pytest.approx(
+        [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+    )
     # It was switched off and on: once it is there again it is tried soon.
     assert retries(out, 0, 1, answered=False) == pytest.approx([0.05])
     assert retries(out, 0, 2, answered=True) == pytest.approx([0.05, 0.1])
@@ -558,7 +576,14 @@ def test_stop_at_any_time() -> None:
 
 
 def test_answers_to_nothing() -> None:
-    for event in (Opened(), OpenFailed("", answered=True), Written(None), WriteFailed(""), Answered(), Closed()):
+    for event in (
+        Opened(),
+        OpenFailed("", answered=True),
+        Written(None),
+        WriteFailed(""),
+        Answered(),
+        Closed(),
+    ):
         with pytest.raises(ValueError, match="is not expected"):
             machine().handle(event, 0)
 

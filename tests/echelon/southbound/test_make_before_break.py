@@ -1,4 +1,6 @@
-"""A switch forwards while its intent changes: after every single update, in whatever order a batch is carried out."""
+"""A switch forwards while its intent changes: after every single update, in whatever order a batch
+is carried out.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ FLOWS = 3
 STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
 NOW_NS = 100 * 10**9
 IDENTITIES: dict[str, dict[str, Identity]] = {
-    job: {f"f{flow}": ShimIdentity(1 + number, flow) for flow in range(FLOWS)} for number, job in enumerate(JOBS)
+    job: {f"f{flow}": ShimIdentity(1 + number, flow) for flow in range(FLOWS)}
+    for number, job in enumerate(JOBS)
 }
 
 
@@ -48,7 +51,9 @@ def queue_of(ranking: Ranking, opened_by: Ranking = HEAD) -> int:
     if isinstance(ranking, Fixed) or isinstance(opened_by, Fixed):
         return ranking.queue if isinstance(ranking, Fixed) else queue_of(ranking)
     tardiness_s = opened_by.offset_s - ranking.offset_s
-    return min(ranking.lowest + sum(t <= tardiness_s for t in ranking.thresholds_s), ranking.highest)
+    return min(
+        ranking.lowest + sum(t <= tardiness_s for t in ranking.thresholds_s), ranking.highest
+    )
 
 
 def random_plan(random: Random) -> Plan:
@@ -64,7 +69,11 @@ def random_plan(random: Random) -> Plan:
                 thresholds = tuple(Fraction(first + step) for step in range(7))
                 # The first flow of a job is its head, which sets the reference time.
                 ranking = Deadline("e", Fraction(random.randrange(1, 8) if flow else 0), thresholds)
-            flows.append(FlowPlan(job, f"f{flow}", ranking, ("h1", "s1", random.choice(("s2", "s3")), "s4", "h2")))
+            flows.append(
+                FlowPlan(
+                    job, f"f{flow}", ranking, ("h1", "s1", random.choice(("s2", "s3")), "s4", "h2")
+                )
+            )
     return Plan("test", tuple(flows), STRICT)
 
 
@@ -73,19 +82,23 @@ def ways(plan: Plan) -> dict[tuple[str, str], Way]:
 
 
 def ways_in_part(plan: Plan) -> dict[tuple[str, str], set[Way]]:
-    """Return the ways of each flow while only some of a job's flows are known, so that any of them may open the
-    iteration.
+    """Return the ways of each flow while only some of a job's flows are known, so that any of them
+    may open the iteration.
     """
     return {
         (f.job, f.flow): {
-            Way(PORT_OF[f.path[2]], queue_of(f.ranking, other.ranking)) for other in plan.flows if other.job == f.job
+            Way(PORT_OF[f.path[2]], queue_of(f.ranking, other.ranking))
+            for other in plan.flows
+            if other.job == f.job
         }
         for f in plan.flows
     }
 
 
 class Prober:
-    """A prober that sends a packet of every flow, of a new iteration each time, and records where it goes."""
+    """A prober that sends a packet of every flow, of a new iteration each time, and records where
+    it goes.
+    """
 
     def __init__(self, rig: Any, fabric: Fabric) -> None:
         self._device = rig.device
@@ -121,7 +134,9 @@ async def test_no_packet_is_dropped_or_misrouted_while_plans_change(
     allowed: dict[tuple[str, str], set[Way]] = {}
     probes = 0
     wrong: list[str] = []
-    """The errors found; they are raised at the end, because in the server's thread they would refuse an update."""
+    """The errors found; they are raised at the end, because in the server's thread they would
+    refuse an update.
+    """
 
     def one_by_one(request: Any) -> None:
         nonlocal probes
@@ -152,8 +167,8 @@ async def test_no_packet_is_dropped_or_misrouted_while_plans_change(
                 # A flow in both: its old or new port, its old or new queue.
                 allowed[key] = {Way(a.port, b.queue) for a in known for b in known}
                 if len(known) < 2:
-                    # In one of them: as there, also where others of its job are not known (yet); or it is not
-                    # known itself, which is best effort over any of the equal paths.
+                    # In one of them: as there, also where others of its job are not known (yet); or
+                    # it is not known itself, which is best effort over any of the equal paths.
                     allowed[key] |= default | in_part.get(key, set())
             intent = lowering.lower(after, IDENTITIES, version=version)["s1"]
             (await session.update(intent)).require()

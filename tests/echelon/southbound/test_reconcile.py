@@ -39,7 +39,9 @@ def values(held: Iterable[EncodedEntry]) -> dict[bytes, bytes]:
 
 
 def carry_out(held: dict[bytes, EncodedEntry], chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Carry out the chunks as strictly as a switch: no insert of what is there, no modify or delete of what is not."""
+    """Carry out the chunks as strictly as a switch: no insert of what is there, no modify or delete
+    of what is not.
+    """
     carried_out = []
     seen: set[bytes] = set()
     for chunk in chunks:
@@ -67,7 +69,11 @@ def in_order(chunks: list[Chunk]) -> None:
     assert [chunk.kind for chunk in chunks] == sorted(chunk.kind for chunk in chunks)
     for one, other in pairwise(chunks):
         if one.kind is other.kind and one.stage[0] == other.stage[0]:
-            up, down = sorted((one, other), key=lambda c: c.entries[0].stage, reverse=one.kind is UpdateKind.DELETE)
+            up, down = sorted(
+                (one, other),
+                key=lambda c: c.entries[0].stage,
+                reverse=one.kind is UpdateKind.DELETE,
+            )
             assert one.stage == other.stage or (up, down) == (one, other)
 
 
@@ -88,11 +94,13 @@ def test_carried_out_it_gives_what_is_wanted(before: Table, after: Table, theirs
     expected = {key: value for key, value in after.items() if key not in theirs}
     assert values(held.values()) == values(entries(expected).values())
     common = ours_before.keys() & expected.keys()
-    assert written == len(ours_before.keys() ^ expected.keys()) + sum(ours_before[k] != expected[k] for k in common)
+    assert written == len(ours_before.keys() ^ expected.keys()) + sum(
+        ours_before[k] != expected[k] for k in common
+    )
     assert any(change.chunks()) == (ours_before != expected)
 
 
-# -- intents in parts --------------------------------------------------------------------------------------------------
+# -- intents in parts ------------------------------------------------------------------------------
 
 
 def flow(key: int, value: int) -> TableEntry:
@@ -117,7 +125,9 @@ def part(owner: str, table: Table) -> Part:
 @st.composite
 def intents(draw: st.DrawFn) -> list[list[int]]:
     """Draw the parts, of ten, that each intent of a sequence has."""
-    return draw(st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=6))
+    return draw(
+        st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=6)
+    )
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -136,14 +146,18 @@ def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
         encode.calls = 0
         turn = wanted.turn_to([parts[n] for n in chosen])
         again = [encoded(key, 0).key for key in lost]
-        carry_out(held, turned(turn, wanted.by_key, held, [key for key in again if key not in turn.gone]))
+        carry_out(
+            held, turned(turn, wanted.by_key, held, [key for key in again if key not in turn.gone])
+        )
         assert held == wanted.by_key
         assert set(held) == {encoded(key, 0).key for key in keys}
         if clean and not wanted.invalid:
             assert encode.calls == sum(len(contents[n]) for n in chosen if n not in former)
         # Every part that wants it, but the first one, has it refused.
         refused = [(entry.owner, entry.entry.match[0][1]) for entry in wanted.invalid]
-        assert sorted(key for _, key in refused) == sorted((Counter(keys) - Counter(set(keys))).elements())
+        assert sorted(key for _, key in refused) == sorted(
+            (Counter(keys) - Counter(set(keys))).elements()
+        )
         owners = wanted.owners(set(held))
         assert set(owners) == set(held)
         for owner, key in refused:
@@ -151,7 +165,8 @@ def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
             assert key in contents[int(owner.split()[1])]
             assert owners[encoded(key, 0).key] != owner
         assert all(
-            f"wanted twice, by {owners[encoded(k, 0).key]} and {o}" in {e.reason for e in wanted.invalid}
+            f"wanted twice, by {owners[encoded(k, 0).key]} and {o}"
+            in {e.reason for e in wanted.invalid}
             for o, k in refused
         )  # type: ignore[arg-type]
         clean = not refused
@@ -163,10 +178,15 @@ def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
 def test_entries_that_a_part_shares_with_the_one_before_are_not_encoded_again(
     before: Table, after: Table, random: Random
 ) -> None:
-    encode, shared = Encoder(), {key: value for key, value in before.items() if random.random() < 0.7}
+    encode, shared = (
+        Encoder(),
+        {key: value for key, value in before.items() if random.random() < 0.7},
+    )
     first = part("job", before)
     objects = {entry.match[0][1]: entry for entry in first.entries}
-    mixed = [objects[key] for key in shared] + [flow(key, value) for key, value in after.items() if key not in shared]
+    mixed = [objects[key] for key in shared] + [
+        flow(key, value) for key, value in after.items() if key not in shared
+    ]
     random.shuffle(mixed)
     wanted = WantedEntries(encode, {"t0": 0, "t1": 1, "t2": 2})
     held: dict[bytes, EncodedEntry] = {}
@@ -195,5 +215,7 @@ def test_large_parts_are_encoded_a_thousand_at_a_time() -> None:
     turn = wanted.turn_to([part("a", dict.fromkeys(range(0, 6000, STAGES), 1)), part("b", {1: 1})])
     assert len(next(turn.come)) == encode.calls == 1000
     assert [len(entries) for entries in turn.come] == [1000, 1]
-    several = [part(str(n), dict.fromkeys(range(1800 * n, 1800 * n + 1800, STAGES), 1)) for n in range(4)]
+    several = [
+        part(str(n), dict.fromkeys(range(1800 * n, 1800 * n + 1800, STAGES), 1)) for n in range(4)
+    ]
     assert [len(entries) for entries in wanted.turn_to(several).come] == [1000, 1000, 400]

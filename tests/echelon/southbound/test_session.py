@@ -1,4 +1,6 @@
-"""A session with a real server: what is written, what is not, and what is said when something goes wrong."""
+"""A session with a real server: what is written, what is not, and what is said when something goes
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def state(rig: Any) -> object:
     return entries, {port: [s.config(q) for q in range(LEVELS)] for port, s in rig.ports.items()}
 
 
-async def test_an_empty_switch_is_filled_and_then_left_alone(rig: Any, make_intent: MakeIntent) -> None:
+async def test_an_empty_switch_is_filled_and_then_left_alone(
+    rig: Any, make_intent: MakeIntent
+) -> None:
     intent = make_intent(schedule=tuple(QueuePlan(level=0) for _ in range(LEVELS)))
     async with rig.session() as session:
         assert session.entries == 0
@@ -73,11 +77,15 @@ async def test_another_controller_finds_everything_done(rig: Any, make_intent: M
         assert len(await session.reconcile(make_intent())) == 0
     kinds = rig.kinds()
     assert writes(kinds) == {}
-    assert "set_pipeline" not in kinds, "the program is there already; pushing it again would empty the tables"
+    assert "set_pipeline" not in kinds, (
+        "the program is there already; pushing it again would empty the tables"
+    )
     assert state(rig) == before
 
 
-async def test_what_was_done_behind_the_controllers_back_is_repaired(rig: Any, make_intent: MakeIntent) -> None:
+async def test_what_was_done_behind_the_controllers_back_is_repaired(
+    rig: Any, make_intent: MakeIntent
+) -> None:
     intent = make_intent()
     async with rig.session() as session:
         await session.reconcile(intent)
@@ -109,32 +117,48 @@ async def test_multicast_groups_follow_the_intent_and_others_are_left_alone(rig:
     def intent(*groups: MulticastGroup) -> Intent:
         return Intent("s1", (), groups=groups)
 
-    first, second = MulticastGroup(FIRST_GROUP, ((1, 1), (2, 2))), MulticastGroup(FIRST_GROUP + 1, ((3, 0),))
+    first, second = (
+        MulticastGroup(FIRST_GROUP, ((1, 1), (2, 2))),
+        MulticastGroup(FIRST_GROUP + 1, ((3, 0),)),
+    )
     other = MulticastGroup(FIRST_GROUP, ((2, 2), (3, 3)))
-    foreign = p4r.MulticastGroupEntry(multicast_group_id=7, replicas=[p4r.Replica(egress_port=1, instance=1)])
+    foreign = p4r.MulticastGroupEntry(
+        multicast_group_id=7, replicas=[p4r.Replica(egress_port=1, instance=1)]
+    )
 
     def held() -> dict[int, object]:
         return dict(rig.device.switch.multicast_groups)
 
     async with rig.session() as session:
         entity = p4r.Entity(
-            packet_replication_engine_entry=p4r.PacketReplicationEngineEntry(multicast_group_entry=foreign)
+            packet_replication_engine_entry=p4r.PacketReplicationEngineEntry(
+                multicast_group_entry=foreign
+            )
         )
         update = p4r.Update(type=p4r.Update.INSERT, entity=entity)
-        rig.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(PRIMARY), updates=[update]))
+        rig.device.write_all(
+            p4r.WriteRequest(device_id=1, election_id=U128.encode(PRIMARY), updates=[update])
+        )
         assert (await session.reconcile(intent(first, second))).groups == 2
         assert held() == {7: ((1, 1),), FIRST_GROUP: first.copies, FIRST_GROUP + 1: second.copies}
         assert not await session.reconcile(intent(first, second))
-        assert (await session.compare(intent(other))).groups == (other, MulticastGroup(FIRST_GROUP + 1, ()))
+        assert (await session.compare(intent(other))).groups == (
+            other,
+            MulticastGroup(FIRST_GROUP + 1, ()),
+        )
         assert (await session.update(intent(other))).groups == 2
         assert held() == {7: ((1, 1),), FIRST_GROUP: other.copies}
-        assert not await session.reconcile(Intent("s1", ())), "an intent that asks for no groups touches none"
+        assert not await session.reconcile(Intent("s1", ())), (
+            "an intent that asks for no groups touches none"
+        )
     async with rig.session() as session:
         assert (await session.reconcile(intent())).groups == 1
     assert held() == {7: ((1, 1),)}
 
 
-async def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, make_intent: MakeIntent) -> None:
+async def test_a_changed_intent_writes_its_own_difference_without_reading(
+    rig: Any, make_intent: MakeIntent
+) -> None:
     async with rig.session() as session:
         await session.reconcile(make_intent())
         rig.kinds()
@@ -150,12 +174,17 @@ async def test_a_changed_intent_writes_its_own_difference_without_reading(rig: A
         assert len(await session.update(intent)) == 0
         assert rig.kinds() == ["gnmi_set"]
         assert [rig.ports[3].config(q).weight for q in range(LEVELS)] == list(range(1, 9))
-        gone = await session.update(make_intent(fixed_queue=5, offset_s=Fraction(2), without=["by_queue"]))
-        # Its classifier and its path; flow identifiers are dense, so those of the flows behind it move up.
+        gone = await session.update(
+            make_intent(fixed_queue=5, offset_s=Fraction(2), without=["by_queue"])
+        )
+        # Its classifier and its path; flow identifiers are dense, so those of the flows behind it
+        # move up.
         assert gone.deletes == 2
         assert set(rig.kinds()) == {"write", "gnmi_set"}
         rig.kinds()
-        assert not await session.reconcile(make_intent(fixed_queue=5, offset_s=Fraction(2), without=["by_queue"]))
+        assert not await session.reconcile(
+            make_intent(fixed_queue=5, offset_s=Fraction(2), without=["by_queue"])
+        )
 
 
 def batches(rig: Any) -> list[list[tuple[int, int]]]:
@@ -173,14 +202,20 @@ def batches(rig: Any) -> list[list[tuple[int, int]]]:
     return seen
 
 
-async def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, make_intent: MakeIntent) -> None:
-    """No packet may be classified while the entries that its class needs are not there yet, or no longer there."""
+async def test_what_packets_look_up_last_is_written_first_and_deleted_last(
+    rig: Any, make_intent: MakeIntent
+) -> None:
+    """No packet may be classified while the entries that its class needs are not there yet, or no
+    longer there.
+    """
     async with rig.session() as session:
         lookups = [table.id for table in session.schema.tables]
         seen = batches(rig)
         await session.reconcile(make_intent())
         written = [{lookups.index(table) for _, table in batch} for batch in seen]
-        assert all(len(batch) == 1 for batch in written), "updates of one batch are carried out in any order"
+        assert all(len(batch) == 1 for batch in written), (
+            "updates of one batch are carried out in any order"
+        )
         order = [batch.pop() for batch in written]
         assert len(order) > 8
         assert order == sorted(order, reverse=True)
@@ -191,7 +226,9 @@ async def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: 
         assert rig.held() == []
 
 
-async def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(rig: Any) -> None:
+async def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(
+    rig: Any,
+) -> None:
     async with rig.session() as session:
         await session.reconcile(bare(flow_entry(0), flow_entry(1)))
         seen = batches(rig)
@@ -224,11 +261,16 @@ def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") ->
     return out
 
 
-async def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written(rig: Any) -> None:
+async def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written(
+    rig: Any,
+) -> None:
     wanted = bare(*(flow_entry(number) for number in range(20)))
     async with rig.session() as session:
         await session.reconcile(bare())
-        theirs = [message(session, flow_entry(7, queue=6), b"another"), message(session, flow_entry(99))]
+        theirs = [
+            message(session, flow_entry(7, queue=6), b"another"),
+            message(session, flow_entry(99)),
+        ]
         rig.meddle(p4r.Update.INSERT, *theirs)
         first = await session.update(wanted)
         assert (first.inserts, first.deletes, len(first.refused)) == (19, 0, 1)
@@ -242,9 +284,15 @@ async def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_w
         assert session.foreign == 2
         # It stands refused while other things change.
         other = await session.update(bare(*(flow_entry(number) for number in range(21))))
-        assert (other.inserts, other.deletes, [r.match for r in other.refused]) == (1, 0, ["flow=7"])
+        assert (other.inserts, other.deletes, [r.match for r in other.refused]) == (
+            1,
+            0,
+            ["flow=7"],
+        )
         await session.reconcile(bare())
-        assert [entry for entry in rig.held() if entry.metadata != b"echelon"] == rig.held() == theirs
+        assert (
+            [entry for entry in rig.held() if entry.metadata != b"echelon"] == rig.held() == theirs
+        )
         rig.meddle(p4r.Update.DELETE, theirs[0])
         last = await session.reconcile(wanted)
         assert (last.inserts, last.refused) == (20, ())
@@ -257,12 +305,20 @@ async def test_two_services_leave_each_others_entries_alone(rig: Any) -> None:
     for term, name in enumerate(("red", "blue") * 3, start=PRIMARY):
         owner, wanted = owner_of(name), bare(*(flow_entry(number) for number in ranges[name]))
         async with SwitchSession(
-            "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
+            "s1",
+            rig.server.address,
+            1,
+            program(),
+            election_id=term,
+            owner=owner,
+            queues=GnmiQueues("s1"),
         ) as session:
             applied = await session.reconcile(wanted)
         held.append(rig.held())
         if name == "blue":
-            assert {refused.match for refused in applied.refused} == {f"flow={number}" for number in range(5, 10)}
+            assert {refused.match for refused in applied.refused} == {
+                f"flow={number}" for number in range(5, 10)
+            }
     assert {entry.metadata for entry in held[0]} == {b"echelon:red"}
     assert [entry for entry in held[1] if entry.metadata == b"echelon:red"] == held[0]
     assert len(held[1]) == 15
@@ -272,9 +328,17 @@ async def test_two_services_leave_each_others_entries_alone(rig: Any) -> None:
 async def test_entries_that_name_no_service_are_adopted(rig: Any) -> None:
     wanted = bare(*(flow_entry(number) for number in range(5)))
     applied: list[Applied] = []
-    for term, owner in enumerate((OWNER, owner_of("lab"), owner_of("lab"), owner_of("other")), start=PRIMARY):
+    for term, owner in enumerate(
+        (OWNER, owner_of("lab"), owner_of("lab"), owner_of("other")), start=PRIMARY
+    ):
         async with SwitchSession(
-            "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
+            "s1",
+            rig.server.address,
+            1,
+            program(),
+            election_id=term,
+            owner=owner,
+            queues=GnmiQueues("s1"),
         ) as session:
             applied.append(await session.reconcile(wanted))
     assert [(one.inserts, one.modifies, one.deletes, len(one.refused)) for one in applied] == [
@@ -303,7 +367,9 @@ async def test_our_own_entry_that_was_not_known_of_is_taken_over(rig: Any) -> No
 async def test_entries_that_vanished_behind_the_controllers_back_are_no_obstacle(rig: Any) -> None:
     async with rig.session() as session:
         await session.reconcile(bare(*(flow_entry(number) for number in range(9))))
-        gone = [entry for entry in rig.held() if entry.match[0].exact.value in (b"\1", b"\2", b"\3")]
+        gone = [
+            entry for entry in rig.held() if entry.match[0].exact.value in (b"\1", b"\2", b"\3")
+        ]
         assert len(gone) == 3
         rig.meddle(p4r.Update.DELETE, *gone)
         wanted = bare(*(flow_entry(number, queue=2) for number in range(3)))
@@ -315,28 +381,42 @@ async def test_entries_that_vanished_behind_the_controllers_back_are_no_obstacle
 async def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> None:
     def marks(*dscps: int) -> list[TableEntry]:
         return [
-            TableEntry("queue_to_dscp", (("queue", queue),), (ActionCall("set_dscp", (("dscp", dscp),)),))
+            TableEntry(
+                "queue_to_dscp", (("queue", queue),), (ActionCall("set_dscp", (("dscp", dscp),)),)
+            )
             for queue, dscp in enumerate(dscps)
         ]
 
     async with rig.session() as session:
         await session.reconcile(bare(*marks(1, 2, 3)))
         rig.device.switch.tables["EchelonIngress.flow.flow"].max_size = 5
-        full = await session.update(bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(7))))
-        assert (full.inserts, {r.code for r in full.refused}, len(full.refused)) == (5, {"RESOURCE_EXHAUSTED"}, 2)
+        full = await session.update(
+            bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(7)))
+        )
+        assert (full.inserts, {r.code for r in full.refused}, len(full.refused)) == (
+            5,
+            {"RESOURCE_EXHAUSTED"},
+            2,
+        )
         assert session.entries == 8
         # Two go, two come: make before break finds no room, break before make does.
-        turned = await session.update(bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(10, 15))))
+        turned = await session.update(
+            bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(10, 15)))
+        )
         assert (turned.inserts, turned.deletes, turned.refused) == (5, 5, ())
         # And what was refused once is taken when its place becomes free.
-        full = await session.update(bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(10, 17))))
+        full = await session.update(
+            bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(10, 17)))
+        )
         assert len(full.refused) == 2
         kept = bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(12, 17)))
         assert (await session.update(kept)).refused == ()
         assert not await session.reconcile(kept)
 
 
-async def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_written(rig: Any) -> None:
+async def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_written(
+    rig: Any,
+) -> None:
     good = tuple(flow_entry(number) for number in range(5))
     bad = (flow_entry(77)._replace(table="nowhere"), flow_entry(1 << 16), flow_entry(78, queue=8))
     twice = Part("b", (flow_entry(3, queue=2), flow_entry(6)))
@@ -350,9 +430,15 @@ async def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is
             assert sorted(line.split(": ", 2)[2] for line in said)[:3] == [
                 "action fixed: parameter queue: 8 does not fit 3 bits [INVALID_ARGUMENT]",
                 "field flow: 65536 does not fit 14 bits [INVALID_ARGUMENT]",
-                f"not in the P4 program; there are: {', '.join(session.codec.stages)} [INVALID_ARGUMENT]",
+                (
+                    f"not in the P4 program; there are: {', '.join(session.codec.stages)}"
+                    " [INVALID_ARGUMENT]"
+                ),
             ]
-            assert said[-1] == "switch s1: table flow, flow=3: wanted twice, by a and b [INVALID_ARGUMENT]"
+            assert (
+                said[-1]
+                == "switch s1: table flow, flow=3: wanted twice, by a and b [INVALID_ARGUMENT]"
+            )
             assert len(change.refused) == 4
             assert session.entries == len(rig.held()) == 6
         # The second one of the two that were the same is free to come when the first has gone.
@@ -362,11 +448,18 @@ async def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is
         assert not await session.reconcile(Intent("s1", (twice,)))
 
 
-async def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = [Part(f"job {job}", tuple(flow_entry(100 * job + number) for number in range(10))) for job in range(100)]
+async def test_only_parts_that_are_new_objects_are_looked_into(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [
+        Part(f"job {job}", tuple(flow_entry(100 * job + number) for number in range(10)))
+        for job in range(100)
+    ]
     encoded: list[TableEntry] = []
     encode = Codec.encode
-    monkeypatch.setattr(Codec, "encode", lambda codec, entry: (encoded.append(entry), encode(codec, entry))[1])
+    monkeypatch.setattr(
+        Codec, "encode", lambda codec, entry: (encoded.append(entry), encode(codec, entry))[1]
+    )
     async with rig.session() as session:
         await session.reconcile(Intent("s1", tuple(parts)))
         encoded.clear()
@@ -379,8 +472,13 @@ async def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeyp
         # From part to part.
         moved = (Part("a", (flow_entry(701),)), Part("b", (flow_entry(700, queue=3),)))
         assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
-        late = await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:], Part("late", (flow_entry(900),)))))
-        assert (len(late), [refused.reason for refused in late.refused]) == (0, ["wanted twice, by job 9 and late"])
+        late = await session.update(
+            Intent("s1", (*parts[:7], *moved, *parts[8:], Part("late", (flow_entry(900),))))
+        )
+        assert (len(late), [refused.reason for refused in late.refused]) == (
+            0,
+            ["wanted twice, by job 9 and late"],
+        )
         assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
         assert len(await session.update(Intent("s1", ()))) == 992
         assert rig.held() == []
@@ -388,9 +486,14 @@ async def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeyp
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 20, 60])
 async def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: int) -> None:
-    """The call is cancelled after so many turns of the event loop: while entries are encoded, read or written."""
+    """The call is cancelled after so many turns of the event loop: while entries are encoded, read
+    or written.
+    """
     old = Intent("s1", (Part("old", tuple(flow_entry(number) for number in range(3000))),))
-    new = Intent("s1", tuple(Part(str(j), tuple(flow_entry(100 * j + n) for n in range(90))) for j in range(50)))
+    new = Intent(
+        "s1",
+        tuple(Part(str(j), tuple(flow_entry(100 * j + n) for n in range(90))) for j in range(50)),
+    )
 
     async def cancelled(work: Awaitable[object]) -> None:
         task = asyncio.ensure_future(work)
@@ -417,7 +520,9 @@ async def test_a_comparison_says_what_a_reconciliation_would_write_and_writes_no
     async with rig.session() as session:
         await session.reconcile(bare(flow_entry(1), flow_entry(2)))
         rig.meddle(p4r.Update.INSERT, message(session, flow_entry(5), b"another"))
-        wanted = Intent("s1", (Part("a", (flow_entry(2, queue=6), flow_entry(3))), Part("b", (flow_entry(5),))))
+        wanted = Intent(
+            "s1", (Part("a", (flow_entry(2, queue=6), flow_entry(3))), Part("b", (flow_entry(5),)))
+        )
         before = state(rig)
         rig.kinds()
         found = await session.compare(wanted)
@@ -456,7 +561,10 @@ async def test_queue_settings_arrive(rig: Any, make_intent: MakeIntent) -> None:
     for q in range(LEVELS):
         config = rig.ports[3].config(q)
         assert (config.level, config.weight) == (7 - q, 1 + 100 * q)
-        assert (config.min_rate_bps, config.max_rate_bps) == (100_000 * q, 5_000_000 if q % 2 else None)
+        assert (config.min_rate_bps, config.max_rate_bps) == (
+            100_000 * q,
+            5_000_000 if q % 2 else None,
+        )
         # A port that no schedule names has the default one.
         assert (rig.ports[2].config(q).level, rig.ports[2].config(q).max_rate_bps) == (q, None)
 
@@ -516,7 +624,11 @@ async def test_byte_counters(rig: Any) -> None:
         counted.counter_data.byte_count, counted.counter_data.packet_count = 12345, 9
         rig.meddle(p4r.Update.MODIFY, counted)
         rig.kinds()
-        assert await session.bytes_seen(entries) == {entries[0]: 0, entries[1]: 12345, entries[2]: 0}
+        assert await session.bytes_seen(entries) == {
+            entries[0]: 0,
+            entries[1]: 12345,
+            entries[2]: 0,
+        }
         assert rig.kinds() == ["read"]
         assert await session.bytes_seen([]) == {}
         assert rig.kinds() == []
@@ -526,15 +638,21 @@ async def test_no_device_and_no_server(rig: Any) -> None:
     with pytest.raises(SouthboundError, match=r"switch s1: no P4Runtime session.*no device 9"):
         await rig.session(device_id=9).__aenter__()
     rig.server.stop()
-    with pytest.raises(SouthboundError, match=rf"switch s1: no P4Runtime session at {rig.server.address}: .*check"):
+    with pytest.raises(
+        SouthboundError, match=rf"switch s1: no P4Runtime session at {rig.server.address}: .*check"
+    ):
         await rig.session().__aenter__()
 
 
-async def test_a_switch_that_obeys_another_controller(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_switch_that_obeys_another_controller(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("echelon.switches.southbound.session._TAKEOVER_S", 0.1)
     async with rig.session() as session:
         rig.kinds()
-        with pytest.raises(SouthboundError, match=r"switch late: another controller is primary \(election id 10\)"):
+        with pytest.raises(
+            SouthboundError, match=r"switch late: another controller is primary \(election id 10\)"
+        ):
             async with rig.session("late"):
                 raise AssertionError("two primaries")
         assert writes(rig.kinds()) == {}
@@ -545,7 +663,9 @@ async def test_a_program_that_the_switch_does_not_take(rig: Any, tmp_path: Path)
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
     with pytest.raises(SouthboundError, match=r"switch s1 at .* does not take the P4 program: "):
-        async with SwitchSession("s1", rig.server.address, 1, P4Program("broken", program().p4info, broken)):
+        async with SwitchSession(
+            "s1", rig.server.address, 1, P4Program("broken", program().p4info, broken)
+        ):
             raise AssertionError("no switch runs that")
 
 
@@ -555,10 +675,17 @@ async def test_a_switch_that_goes_away(rig: Any, make_intent: MakeIntent) -> Non
         listening = asyncio.ensure_future(anext(aiter(session.digests("flow_event_t"))))
         await asyncio.sleep(0)
         await asyncio.to_thread(rig.server.stop)
-        with pytest.raises(SouthboundError, match=r"switch s1: the session at .* is closed or broken"):
+        with pytest.raises(
+            SouthboundError, match=r"switch s1: the session at .* is closed or broken"
+        ):
             await asyncio.wait_for(listening, 10)
-        for broken in (session.update(make_intent(fixed_queue=6)), session.reconcile(make_intent())):
+        for broken in (
+            session.update(make_intent(fixed_queue=6)),
+            session.reconcile(make_intent()),
+        ):
             with pytest.raises(SouthboundError, match="closed or broken"):
                 await broken
         with pytest.raises(SouthboundError, match="closed or broken"):
-            await session.bytes_seen(entry for entry in make_intent().entries if entry.table == "flow")
+            await session.bytes_seen(
+                entry for entry in make_intent().entries if entry.table == "flow"
+            )

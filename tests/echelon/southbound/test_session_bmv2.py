@@ -1,4 +1,6 @@
-"""The handling of refusals by a session on BMv2: another implementation's statuses, texts and reads."""
+"""The handling of refusals by a session on BMv2: another implementation's statuses, texts and
+reads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def address() -> Iterator[str]:
 
 def slack(number: int, queue: int = 1) -> TableEntry:
     call = ActionCall("set_queue", (("queue", queue), ("lowest", 7)))
-    return TableEntry("level", (("profile", 1), ("key", Interval(number * 10, number * 10 + 9))), (call,), 1)
+    return TableEntry(
+        "level", (("profile", 1), ("key", Interval(number * 10, number * 10 + 9))), (call,), 1
+    )
 
 
 def group(number: int, *ports: int) -> TableEntry:
@@ -47,7 +51,11 @@ async def during(address: str) -> AsyncIterator[tuple[SwitchSession, P4RuntimeCh
 
 
 async def meddle(
-    session: SwitchSession, channel: P4RuntimeChannel, kind: UpdateKind, *entries: TableEntry, mark: bytes
+    session: SwitchSession,
+    channel: P4RuntimeChannel,
+    kind: UpdateKind,
+    *entries: TableEntry,
+    mark: bytes,
 ) -> None:
     """Write behind the session's back."""
     raw = [session.codec.encode(entry).wire.replace(b"echelon", mark) for entry in entries]
@@ -67,8 +75,19 @@ async def test_what_is_in_the_way_is_told_apart(address: str) -> None:
             group(1, 2, 3),
             mark=b"echelon",
         )
-        await meddle(session, channel, UpdateKind.INSERT, flow_entry(2), slack(2), group(2, 3), mark=b"another")
-        wanted = bare(*(make(n) for make in (flow_entry, slack) for n in range(4)), *(group(n, 2, 1) for n in range(4)))
+        await meddle(
+            session,
+            channel,
+            UpdateKind.INSERT,
+            flow_entry(2),
+            slack(2),
+            group(2, 3),
+            mark=b"another",
+        )
+        wanted = bare(
+            *(make(n) for make in (flow_entry, slack) for n in range(4)),
+            *(group(n, 2, 1) for n in range(4)),
+        )
         change = await session.update(wanted)
         assert sorted((refused.table, refused.match) for refused in change.refused) == [
             ("ecmp", "group=2"),
@@ -84,7 +103,11 @@ async def test_what_is_in_the_way_is_told_apart(address: str) -> None:
 
 async def test_what_vanished_is_no_obstacle(address: str) -> None:
     async with during(address) as (session, channel):
-        some = [*(flow_entry(n) for n in range(6)), *(slack(n) for n in range(6)), *(group(n, 1, 2) for n in range(6))]
+        some = [
+            *(flow_entry(n) for n in range(6)),
+            *(slack(n) for n in range(6)),
+            *(group(n, 1, 2) for n in range(6)),
+        ]
         (await session.reconcile(bare(*some))).require()
         await meddle(session, channel, UpdateKind.DELETE, *some[1::3], mark=b"echelon")
         changed = [

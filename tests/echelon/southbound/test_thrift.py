@@ -1,4 +1,6 @@
-"""BMv2's own queues over Thrift: a real switch where there is one, and every way in which there is none."""
+"""BMv2's own queues over Thrift: a real switch where there is one, and every way in which there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ import pytest
 from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.targets.bmv2.options import ServerAddress
 from echelon.switches.targets.bmv2.queues import Bmv2Queues
-from echelon.switches.targets.bmv2.thrift import DEPTH_PACKETS, ThriftError, limit_queue, open_queues
+from echelon.switches.targets.bmv2.thrift import (
+    DEPTH_PACKETS,
+    ThriftError,
+    limit_queue,
+    open_queues,
+)
 from tests.needs import needs, require, simple_switch_client
 
 BMV2 = "simple_switch_grpc"
@@ -33,7 +40,9 @@ def free_port() -> int:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., int]]:
-    """Yield a function that starts a BMv2 without program and interfaces and returns its Thrift port."""
+    """Yield a function that starts a BMv2 without program and interfaces and returns its Thrift
+    port.
+    """
     running = []
 
     def start(*options: str) -> int:
@@ -72,13 +81,15 @@ def test_a_real_switch(start: Callable[..., int]) -> None:
 @needs("bmv2")
 def test_a_real_switch_that_would_drop_what_has_a_priority(start: Callable[..., int]) -> None:
     thrift = start()
-    with pytest.raises(SouthboundError, match=r"^switch s1: the switch has fewer than 8 .* --priority-queues 8$"):
+    with pytest.raises(
+        SouthboundError, match=r"^switch s1: the switch has fewer than 8 .* --priority-queues 8$"
+    ):
         asyncio.run(Bmv2Queues("s1", [], thrift=ServerAddress(HERE, thrift)).open(None))
 
 
 class _Recorder:
-    """A server that answers as BMv2 does, by its published interface; the implementation is thriftpy2's, as the
-    client's is.
+    """A server that answers as BMv2 does, by its published interface; the implementation is
+    thriftpy2's, as the client's is.
     """
 
     def __init__(self) -> None:
@@ -101,7 +112,8 @@ class _Recorder:
         return 0
 
 
-# The whole of BMv2's services that share the port, so that a name or number that is not as there would be refused.
+# The whole of BMv2's services that share the port, so that a name or number that is not as there
+# would be refused.
 _PUBLISHED = """
 service SimpleSwitch {
   i32 mirroring_mapping_add(1:i32 mirror_id, 2:i32 egress_port);
@@ -164,10 +176,14 @@ def test_nobody_there() -> None:
     port = free_port()
     with pytest.raises(SouthboundError) as caught:
         asyncio.run(Bmv2Queues("s1", [], thrift=ServerAddress(HERE, port)).open(None))
-    assert str(caught.value).startswith(f"switch s1: no proper answer from a Thrift server at {HERE}:{port}: Could not")
+    assert str(caught.value).startswith(
+        f"switch s1: no proper answer from a Thrift server at {HERE}:{port}: Could not"
+    )
 
 
-@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x80\x01\x00\x02\x00\x00\x00\x01x"])
+@pytest.mark.parametrize(
+    "says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x80\x01\x00\x02\x00\x00\x00\x01x"]
+)
 def test_somebody_else_there(says: bytes) -> None:
     with socket.create_server((HERE, 0)) as listening:
 
@@ -194,17 +210,29 @@ def test_without_thriftpy2(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.bmv2
 @needs("BMv2's Python files")
 def test_bmv2s_own_interface_file_agrees() -> None:
-    """BMv2's generated client, where its Python files are installed, has the calls of ours, with the same numbers."""
+    """BMv2's generated client, where its Python files are installed, has the calls of ours, with
+    the same numbers.
+    """
     client = simple_switch_client()
     assert client is not None
     text = client.read_text()
     for call, arguments in {
-        "set_egress_priority_queue_depth": [(1, "I32", "port_num"), (2, "I32", "priority"), (3, "I32", "depth_pkts")],
+        "set_egress_priority_queue_depth": [
+            (1, "I32", "port_num"),
+            (2, "I32", "priority"),
+            (3, "I32", "depth_pkts"),
+        ],
         "set_all_egress_queue_depths": [(1, "I32", "depth_pkts")],
-        "set_egress_priority_queue_rate": [(1, "I32", "port_num"), (2, "I32", "priority"), (3, "I64", "rate_pps")],
+        "set_egress_priority_queue_rate": [
+            (1, "I32", "port_num"),
+            (2, "I32", "priority"),
+            (3, "I64", "rate_pps"),
+        ],
         "set_all_egress_queue_rates": [(1, "I64", "rate_pps")],
     }.items():
         specification = text[text.index(f"{call}_args.thrift_spec") :].split(")\n", 1)[0]
-        assert [(n, kind, name) for n, kind, name in arguments if f"({n}, TType.{kind}, '{name}'" in specification] == (
-            arguments
-        )
+        assert [
+            (n, kind, name)
+            for n, kind, name in arguments
+            if f"({n}, TType.{kind}, '{name}'" in specification
+        ] == (arguments)

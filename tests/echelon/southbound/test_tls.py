@@ -1,4 +1,6 @@
-"""TLS files checked before use, and sessions with a switch that wants TLS, and our certificate, or another's."""
+"""TLS files checked before use, and sessions with a switch that wants TLS, and our certificate, or
+another's.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     )
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def one_line(files: TlsFiles) -> str:
@@ -73,40 +75,59 @@ def test_good_files_are_handed_on_as_they_are(certificates: Certificates) -> Non
     assert (only_ca.cert, only_ca.private_key) == (None, None)
 
 
-@pytest.mark.parametrize(("field", "word"), [("ca", "authority"), ("certificate", "certificate"), ("key", "key")])
+@pytest.mark.parametrize(
+    ("field", "word"), [("ca", "authority"), ("certificate", "certificate"), ("key", "key")]
+)
 def test_a_file_that_is_not_there_or_is_no_file(
     certificates: Certificates, tmp_path: Path, field: str, word: str
 ) -> None:
     missing = tmp_path / "nowhere.pem"
     text = one_line(replace(certificates.ours, **{field: missing}))
-    assert text == f"TLS {word} {missing}: No such file or directory; check the path and its permissions"
+    assert (
+        text
+        == f"TLS {word} {missing}: No such file or directory; check the path and its permissions"
+    )
     assert "Is a directory" in one_line(replace(certificates.ours, **{field: tmp_path}))
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"\xff\x00" * 50, b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
-def test_files_that_hold_something_else(certificates: Certificates, tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"\xff\x00" * 50, b"-----BEGIN CERTIFICATE-----\nAAAA\n"]
+)
+def test_files_that_hold_something_else(
+    certificates: Certificates, tmp_path: Path, content: bytes
+) -> None:
     other = tmp_path / "other.pem"
     other.write_bytes(content)
-    assert one_line(replace(certificates.ours, ca=other)) == f"TLS authority {other}: holds no certificate in PEM form"
+    assert (
+        one_line(replace(certificates.ours, ca=other))
+        == f"TLS authority {other}: holds no certificate in PEM form"
+    )
     for field in ("certificate", "key"):
         text = one_line(replace(certificates.ours, **{field: other}))
         assert str(other) in text
         assert "PEM form" in text
 
 
-def test_halves_pairs_that_do_not_match_and_locked_keys(certificates: Certificates, tmp_path: Path) -> None:
+def test_halves_pairs_that_do_not_match_and_locked_keys(
+    certificates: Certificates, tmp_path: Path
+) -> None:
     ours = certificates.ours
     assert "without a key; give both or neither" in one_line(replace(ours, key=None))
-    assert "without a certificate; give both or neither" in one_line(replace(ours, certificate=None))
+    assert "without a certificate; give both or neither" in one_line(
+        replace(ours, certificate=None)
+    )
     strange = one_line(replace(ours, key=certificates.switch[1]))
     assert f"does not belong to the certificate {ours.certificate}" in strange
     locked = tmp_path / "locked.key"
     assert ours.key is not None
     openssl("ec", "-in", ours.key, "-aes256", "-passout", "pass:secret", "-out", locked)
-    assert one_line(replace(ours, key=locked)) == f"TLS key {locked}: is encrypted; give one without a passphrase"
+    assert (
+        one_line(replace(ours, key=locked))
+        == f"TLS key {locked}: is encrypted; give one without a passphrase"
+    )
 
 
-# -- a real switch -----------------------------------------------------------------------------------------------------
+# -- a real switch ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +135,11 @@ def strict_switch(certificates: Certificates) -> Iterator[str]:
     """Yield the address of a switch that shows a certificate and asks for one."""
     certificate, key = map(str, certificates.switch)
     server = ("--grpc-server-ssl", "--grpc-server-cert", certificate, "--grpc-server-key", key)
-    clients = ("--grpc-server-cacert", str(certificates.authority.home / "ca.crt"), "--grpc-server-with-client-auth")
+    clients = (
+        "--grpc-server-cacert",
+        str(certificates.authority.home / "ca.crt"),
+        "--grpc-server-with-client-auth",
+    )
     with switch_process(None, *server, *clients) as process:
         yield process.address
 
@@ -126,12 +151,16 @@ def attempt(address: str, tls: TlsFiles | None, term: int = 1) -> SwitchEvent:
         outcome: asyncio.Future[SwitchEvent] = asyncio.get_running_loop().create_future()
 
         def take(event: SwitchEvent) -> None:
-            told = isinstance(event, Acknowledged) or (isinstance(event, SwitchChanged) and event.problem is not None)
+            told = isinstance(event, Acknowledged) or (
+                isinstance(event, SwitchChanged) and event.problem is not None
+            )
             if told and not outcome.done():
                 outcome.set_result(event)
 
         endpoint = Endpoint("s1", address, 1, program(), "softswitch", tls=tls)
-        connection = SwitchConnection(endpoint, term=term, on_event=take, rng=random.Random(1), timing=Timing())
+        connection = SwitchConnection(
+            endpoint, term=term, on_event=take, rng=random.Random(1), timing=Timing()
+        )
         connection.set_intent(Intent("s1", ()), 1)
         running = asyncio.create_task(connection.run())
         try:
@@ -152,7 +181,9 @@ def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> N
     strangers = TlsFiles(ours.ca, *issued(certificates.stranger, "controller"))
     cases = {
         "plain text": None,
-        "an authority that has not signed the switch's": replace(ours, ca=certificates.stranger.home / "ca.crt"),
+        "an authority that has not signed the switch's": replace(
+            ours, ca=certificates.stranger.home / "ca.crt"
+        ),
         "no certificate of ours": TlsFiles(ca=ours.ca),
         "a certificate of ours by another authority": strangers,
     }
@@ -174,8 +205,12 @@ async def test_a_bad_file_is_named_and_a_corrected_one_taken(
     assert certificates.ours.ca is not None
     ca = tmp_path / "ca.pem"
     told: asyncio.Queue[SwitchEvent] = asyncio.Queue()
-    endpoint = Endpoint("s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca))
-    connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
+    endpoint = Endpoint(
+        "s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca)
+    )
+    connection = SwitchConnection(
+        endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1)
+    )
     connection.set_intent(Intent("s1", ()), 1)
     running = asyncio.create_task(connection.run())
     try:

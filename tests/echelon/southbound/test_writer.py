@@ -1,4 +1,6 @@
-"""The writer against a model of a switch that has drifted, is nearly full, loses statuses, and has others' entries."""
+"""The writer against a model of a switch that has drifted, is nearly full, loses statuses, and has
+others' entries.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Model:
     theirs: set[bytes]
     room: int = 1 << 30
     most_statuses: int = 1 << 30
-    """A failed batch of more updates than this comes back without statuses, though it was carried out in part."""
+    """A failed batch of more updates than this comes back without statuses, though it was carried
+    out in part.
+    """
     most_updates: int = 1 << 30
     """A batch of more is refused before it is looked at."""
     hated: set[bytes] = field(default_factory=set)
@@ -53,7 +57,9 @@ class Model:
         if any(status.code for status in statuses):
             whole = UpdateStatus(GRPCStatusCode.UNKNOWN, "some failed")
             if len(send.entries) > self.most_statuses:
-                raise CallError(UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "metadata too large"))
+                raise CallError(
+                    UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "metadata too large")
+                )
             raise CallError(whole, statuses)
 
     def _apply(self, kind: UpdateKind, entry: EncodedEntry) -> UpdateStatus:
@@ -151,12 +157,18 @@ def test_afterwards_it_is_known_what_the_switch_holds_and_what_it_does_not_take(
     seed: int,
 ) -> None:
     foreign = named(theirs)
-    actual = {key: value for key, value in {**known, **drift}.items() if key not in theirs and key not in vanished}
+    actual = {
+        key: value
+        for key, value in {**known, **drift}.items()
+        if key not in theirs and key not in vanished
+    }
     model = Model(entries(actual), foreign, room, most_statuses, most_updates, named(hated))
     held = {key: entry for key, entry in entries(known).items() if key not in foreign}
     change = difference(held, entries(wanted))
     touched = {entry.key for entry in (*change.inserts, *change.modifies, *change.deletes)}
-    writing = Writing(change.chunks(), held, deletes=bool(change.deletes), batch_updates=batch, window=window)
+    writing = Writing(
+        change.chunks(), held, deletes=bool(change.deletes), batch_updates=batch, window=window
+    )
     run(writing, model, Random(seed))
     refused = {refusal.entry.key: refusal for refusal in writing.refused}
     assert len(refused) == len(writing.refused)
@@ -165,7 +177,11 @@ def test_afterwards_it_is_known_what_the_switch_holds_and_what_it_does_not_take(
     for key, refusal in refused.items():
         event(GRPCStatusCode(refusal.status.code).name)
         assert key in entries(wanted), "nothing keeps an entry from being deleted here"
-        assert key in foreign or key in named(hated) or refusal.status.code == GRPCStatusCode.RESOURCE_EXHAUSTED
+        assert (
+            key in foreign
+            or key in named(hated)
+            or refusal.status.code == GRPCStatusCode.RESOURCE_EXHAUSTED
+        )
         assert held.get(key) == model.ours.get(key)
     if refused and all(refusal.status.message == "full" for refusal in writing.refused):
         assert len(model.ours) + len(foreign) >= room
@@ -194,7 +210,16 @@ def test_a_stage_ends_before_the_next_begins_and_batches_are_full(
         if not out:
             break
         assert len(out) <= window
-        assert len({next(n for n, s in enumerate(stages) if e.key in s) for i in out for e in i.entries}) == 1
+        assert (
+            len(
+                {
+                    next(n for n, s in enumerate(stages) if e.key in s)
+                    for i in out
+                    for e in i.entries
+                }
+            )
+            == 1
+        )
         writing.succeeded(out.pop(random.randrange(len(out))))
     assert len(sent) == sum(-(-len(stage) // batch) for stage in stages)
     assert all(len(instruction.entries) <= batch for instruction in sent)
@@ -266,7 +291,9 @@ def test_what_concerns_no_update_ends_it_and_leaves_nothing_under_way(code: GRPC
         before = asyncio.all_tasks()
         with pytest.raises(CallError, match="away"):
             await carry_out(
-                Writing(Difference(table).chunks(), {}, deletes=False, batch_updates=2, window=3), write, read
+                Writing(Difference(table).chunks(), {}, deletes=False, batch_updates=2, window=3),
+                write,
+                read,
             )
         assert (started, ended) == (3, 2)
         assert asyncio.all_tasks() == before

@@ -1,4 +1,6 @@
-"""A target of another distribution: a switch that records what is written to it, as small as a target can be."""
+"""A target of another distribution: a switch that records what is written to it, as small as a
+target can be.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,14 @@ class Recorder(Target[Section]):
         return self._build
 
     @contextmanager
-    def _build(self, fabric: Fabric, latency_s: Fraction, queue_bytes: int | None) -> Iterator[VirtualSwitches]:
+    def _build(
+        self, fabric: Fabric, latency_s: Fraction, queue_bytes: int | None
+    ) -> Iterator[VirtualSwitches]:
         with VirtualTestbed(fabric, latency_s, queue_bytes) as testbed:
             yield testbed
-            self.written = {name: [kind for _, kind in testbed.rpc_log(name)] for name in testbed.switches}
+            self.written = {
+                name: [kind for _, kind in testbed.rpc_log(name)] for name in testbed.switches
+            }
 
 
 class Bare(Recorder):
@@ -69,9 +75,17 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def test_a_scenario_runs_on_it(recorder: Recorder) -> None:
-    """Fair sharing needs 8.5 s for Fig. 2 of EchelonFlow, and packets at most 0.1 % more or less."""
+    """Fair sharing needs 8.5 s for Fig. 2 of EchelonFlow, and packets at most 0.1 % more or
+    less.
+    """
     scenario = load_scenario(FIG2)
-    outcome = run(scenario, "fair", lambda: make_policy("fair"), lambda _job, _iteration: None, target="recorder")
+    outcome = run(
+        scenario,
+        "fair",
+        lambda: make_policy("fair"),
+        lambda _job, _iteration: None,
+        target="recorder",
+    )
     (job,) = outcome.records.values()
     assert float(duration_s(job.finished[0])) == pytest.approx(8.5, rel=1e-3)
     assert set(recorder.written) == set(scenario.fabric.switches)
@@ -81,4 +95,10 @@ def test_a_scenario_runs_on_it(recorder: Recorder) -> None:
 
 def test_a_target_that_cannot_run_so_is_refused(recorder: Recorder) -> None:
     with pytest.raises(RunError, match="target bare does not run in virtual time"):
-        run(load_scenario(FIG2), "fair", lambda: make_policy("fair"), lambda _job, _iteration: None, target="bare")
+        run(
+            load_scenario(FIG2),
+            "fair",
+            lambda: make_policy("fair"),
+            lambda _job, _iteration: None,
+            target="bare",
+        )

@@ -33,19 +33,30 @@ def pipelines(draw: st.DrawFn, stages: int | None = None) -> Job:
     count = stages or draw(st.integers(2, 4))
     forward = draw(st.lists(times, min_size=count, max_size=count))
     backward = draw(st.lists(times, min_size=count, max_size=count))
-    graph = gpipe([f"h{i}" for i in range(count)], draw(st.integers(2, 5)), forward, [1000] * (count - 1), backward)
+    graph = gpipe(
+        [f"h{i}" for i in range(count)],
+        draw(st.integers(2, 5)),
+        forward,
+        [1000] * (count - 1),
+        backward,
+    )
     return Job("j", graph.computes, graph.flows, graph.echelonflows)
 
 
 @settings(max_examples=examples(40))
 @given(pipelines(), st.data())
 def test_computed_distances_hold_on_every_network(job: Job, data: st.DataObject) -> None:
-    """The flows start that long after the head by the graph's own longest paths, whatever each flow takes."""
+    """The flows start that long after the head by the graph's own longest paths, whatever each flow
+    takes.
+    """
     takes = {flow.name: data.draw(times) for flow in job.flows}
     start_s = earliest_start_s(job, lambda flow: takes[flow.name])
     stages = len(job.workers)
     told = {}
-    computes, after = {unit.name: unit for unit in job.computes}, {flow.name: flow.after for flow in job.flows}
+    computes, after = (
+        {unit.name: unit for unit in job.computes},
+        {flow.name: flow.after for flow in job.flows},
+    )
     for echelonflow in job.echelonflows:
         distances_s = computed_distances_s(computes, after, echelonflow)
         if distances_s is not None:
@@ -65,12 +76,18 @@ def test_where_other_things_decide_when_a_flow_starts() -> None:
     first, second = ComputeUnit("c0", "h1", one), ComputeUnit("c1", "h1", 2 * one, ("c0",))
     assert distances([first, second], {"f0": ("c0",), "f1": ("c1",)}) == (0, 2)
     assert distances([first, second], {"f0": ("c0",), "f1": ("c0",)}) == (0, 0)
-    assert distances([first, second], {"f0": ("c0",), "f1": ("f0",)}) is None, "as long as a transfer takes"
-    assert distances([first, second], {"f0": ("c0",), "f1": ()}) is None, "at the start of the iteration"
+    assert distances([first, second], {"f0": ("c0",), "f1": ("f0",)}) is None, (
+        "as long as a transfer takes"
+    )
+    assert distances([first, second], {"f0": ("c0",), "f1": ()}) is None, (
+        "at the start of the iteration"
+    )
     assert distances([first, second], {"f0": (), "f1": ("c1",)}) is None
     assert distances([first, second], {"f0": ("c0", "c1"), "f1": ("c1",)}) is None
     apart = ComputeUnit("c1", "h1", 2 * one)
-    assert distances([first, apart], {"f0": ("c0",), "f1": ("c1",)}) is None, "computing that does not wait for c0"
+    assert distances([first, apart], {"f0": ("c0",), "f1": ("c1",)}) is None, (
+        "computing that does not wait for c0"
+    )
 
 
 def pipeline(forward: Fraction = Fraction(1), micro_batches: int = 4) -> Job:
@@ -79,23 +96,32 @@ def pipeline(forward: Fraction = Fraction(1), micro_batches: int = 4) -> Job:
 
 
 def seen(truth: Job, noise: Sequence[Fraction] = ()) -> dict[str, FlowStart]:
-    """Return the starts of the first EchelonFlow when `truth` runs, each off by a share `noise` of a compute time."""
+    """Return the starts of the first EchelonFlow when `truth` runs, each off by a share `noise` of
+    a compute time.
+    """
     start_s = earliest_start_s(truth, lambda _: Fraction(0))
     unit_s = truth.computes[0].duration_s
     flows = truth.echelonflows[0].flows
     shifts = [*noise, *[Fraction(0)] * len(flows)]
-    return {flow: FlowStart(start_s[flow] + shift * unit_s) for flow, shift in zip(flows, shifts, strict=False)}
+    return {
+        flow: FlowStart(start_s[flow] + shift * unit_s)
+        for flow, shift in zip(flows, shifts, strict=False)
+    }
 
 
 def offsets_s(job: Job) -> dict[str, tuple[Fraction, ...]]:
     return {one.name: one.offsets_s for one in job.echelonflows}
 
 
-errors = st.fractions(Fraction(-9, 10), 3, max_denominator=50).filter(lambda error: abs(error) > Fraction(1, 8))
+errors = st.fractions(Fraction(-9, 10), 3, max_denominator=50).filter(
+    lambda error: abs(error) > Fraction(1, 8)
+)
 
 
 def noises(seed: int, count: int) -> list[list[Fraction]]:
-    """Return the shift of each flow in each iteration, in parts of a compute time: computing varies by 2 %."""
+    """Return the shift of each flow in each iteration, in parts of a compute time: computing varies
+    by 2 %.
+    """
     rng = Random(seed)
     return [[Fraction(rng.randint(-20, 20), 1000) for _ in range(4)] for _ in range(count)]
 
@@ -113,7 +139,10 @@ def test_a_wrong_profile_is_found_once_and_for_all(error: Fraction, seed: int) -
     found, right = corrections.offsets_s["activation-s1"], offsets_s(truth)["activation-s1"]
     assert found[0] == 0
     assert list(found) == sorted(found)
-    assert all(abs(a - b) <= Fraction(3, 100) * b + Fraction(1, 10**6) for a, b in zip(found, right, strict=True))
+    assert all(
+        abs(a - b) <= Fraction(3, 100) * b + Fraction(1, 10**6)
+        for a, b in zip(found, right, strict=True)
+    )
 
 
 @settings(max_examples=examples(20))
@@ -125,7 +154,9 @@ def test_a_profile_that_is_nearly_right_stays(error: Fraction, seed: int) -> Non
     profile = pipeline()
     corrections = Corrections(profile)
     truth = with_profile_error(profile, error)
-    assert not any(corrections.observe("activation-s1", seen(truth, one)) for one in noises(seed, 30))
+    assert not any(
+        corrections.observe("activation-s1", seen(truth, one)) for one in noises(seed, 30)
+    )
     assert corrections.offsets_s == {}
 
 
@@ -152,7 +183,9 @@ def test_iterations_that_do_not_agree_change_nothing(paces: list[Fraction]) -> N
 
 
 def serial(transfer_s: Fraction, compute_s: Fraction, count: int) -> dict[str, FlowStart]:
-    """Return the starts on one connection: a flow starts when it is computed and the one before it has been sent."""
+    """Return the starts on one connection: a flow starts when it is computed and the one before it
+    has been sent.
+    """
     out: dict[str, FlowStart] = {}
     end_s: Fraction | None = None
     for index in range(count):
@@ -165,10 +198,15 @@ def serial(transfer_s: Fraction, compute_s: Fraction, count: int) -> dict[str, F
 
 @given(st.fractions(Fraction(1, 10), 8, max_denominator=40))
 def test_waiting_for_the_network_is_not_computing(transfer_s: Fraction) -> None:
-    """Contention moves the starts of flows on a connection apart, as far as it likes; the profile is right."""
+    """Contention moves the starts of flows on a connection apart, as far as it likes; the profile
+    is right.
+    """
     profile = pipeline()
     corrections = Corrections(profile)
-    changes = [corrections.observe("activation-s1", serial(transfer_s, Fraction(1), 4)) for _ in range(3 * AGREEING)]
+    changes = [
+        corrections.observe("activation-s1", serial(transfer_s, Fraction(1), 4))
+        for _ in range(3 * AGREEING)
+    ]
     assert not any(changes)
 
 
@@ -180,7 +218,9 @@ def test_a_wrong_profile_is_found_on_a_connection_that_is_idle_between_flows() -
 
 
 def test_unequal_workers_have_the_consumers_pace() -> None:
-    """Offsets are the consumer's times: they must not become the producer's, which is all that a switch can see."""
+    """Offsets are the consumer's times: they must not become the producer's, which is all that a
+    switch can see.
+    """
     graph = gpipe(["h1", "h2"], 4, [Fraction(1), Fraction(3)], [1000])
     job = Job("j", graph.computes, graph.flows, graph.echelonflows)
     corrections = Corrections(job)
@@ -194,7 +234,9 @@ def test_unequal_workers_have_the_consumers_pace() -> None:
 
 
 def test_echelonflows_that_contradict_each_other_change_nothing() -> None:
-    """One slow worker is no wrong profile: forward passes take twice as long as profiled, backward passes as long."""
+    """One slow worker is no wrong profile: forward passes take twice as long as profiled, backward
+    passes as long.
+    """
     graph = gpipe(["h1", "h2"], 4, [Fraction(1)] * 2, [1000], [Fraction(2)] * 2)
     job = Job("j", graph.computes, graph.flows, graph.echelonflows)
     corrections = Corrections(job)
@@ -202,7 +244,9 @@ def test_echelonflows_that_contradict_each_other_change_nothing() -> None:
     for _ in range(3 * AGREEING):
         for name, pace in (("activation-s1", 2), ("gradient-s2", 1)):
             flows = next(one.flows for one in job.echelonflows if one.name == name)
-            assert not corrections.observe(name, {flow: FlowStart(pace * start_s[flow]) for flow in flows})
+            assert not corrections.observe(
+                name, {flow: FlowStart(pace * start_s[flow]) for flow in flows}
+            )
 
 
 def test_coflows_and_absurd_factors_are_left_alone() -> None:
@@ -211,7 +255,9 @@ def test_coflows_and_absurd_factors_are_left_alone() -> None:
     flows = (Flow("f0", "h1", "h2", 1, ("c0",)), Flow("f1", "h1", "h2", 1, ("c1",)))
     corrections = Corrections(Job("j", computes, flows, (coflow,)))
     for _ in range(2 * AGREEING):
-        assert not corrections.observe("e", {"f0": FlowStart(Fraction(0)), "f1": FlowStart(Fraction(9))})
+        assert not corrections.observe(
+            "e", {"f0": FlowStart(Fraction(0)), "f1": FlowStart(Fraction(9))}
+        )
     corrections = Corrections(pipeline())
     absurd = with_profile_error(pipeline(), Fraction(MAX_FACTOR))
     for _ in range(2 * AGREEING):
@@ -220,7 +266,9 @@ def test_coflows_and_absurd_factors_are_left_alone() -> None:
 
 @pytest.mark.parametrize("clock_s", [Fraction(0), Fraction(10**6, 7)])
 def test_from_events_to_offsets(clock_s: Fraction) -> None:
-    """Events pass through the tracker: first switch, modulo 256, one flow after the other on a connection."""
+    """Events pass through the tracker: first switch, modulo 256, one flow after the other on a
+    connection.
+    """
     profile, truth = pipeline(), pipeline(Fraction(3, 2))
     tracker = Tracker()
     path = ("h1", "s1", "s2", "h2")
@@ -236,7 +284,16 @@ def test_from_events_to_offsets(clock_s: Fraction) -> None:
                 ("s1", begin_s + Fraction(1, 2), False),
                 ("s2", begin_s * 3 + 1, False),
             ):
-                event = FlowEvent(switch, "j", flow.name, iteration % 256, passed_s, Fraction(0), started, not started)
+                event = FlowEvent(
+                    switch,
+                    "j",
+                    flow.name,
+                    iteration % 256,
+                    passed_s,
+                    Fraction(0),
+                    started,
+                    not started,
+                )
                 corrected.append(tracker.observe(event).corrected)
     assert sum(corrected) == 1
     assert tracker.corrections("j") == offsets_s(truth)

@@ -10,7 +10,11 @@ from echelon.switches.telemetry.events import SETTLING_S, Decoder, FlowEvent
 
 def part(job: str, **numbers: int) -> Part:
     entry = TableEntry("flow", (("flow", 1),), (ActionCall("fixed"),))
-    return Part(job, (entry,), tuple(KnownFlow(number, job, flow, entry) for flow, number in numbers.items()))
+    return Part(
+        job,
+        (entry,),
+        tuple(KnownFlow(number, job, flow, entry) for flow, number in numbers.items()),
+    )
 
 
 def report(flow: int) -> dict[str, int]:
@@ -25,13 +29,18 @@ def test_every_switch_has_numbers_of_its_own() -> None:
     decoder = Decoder()
     decoder.hold(Intent("s1", (part("a", f=0), part("b", f=7))), 0.0)
     decoder.hold(Intent("s2", (part("a", f=7),)), 0.0)
-    assert decoder.decode("s1", [report(0), report(7)], 0.0).events == (event("s1", "a", "f"), event("s1", "b", "f"))
+    assert decoder.decode("s1", [report(0), report(7)], 0.0).events == (
+        event("s1", "a", "f"),
+        event("s1", "b", "f"),
+    )
     assert decoder.decode("s2", [report(7)], 0.0).events == (event("s2", "a", "f"),)
 
 
 def test_the_unknown_is_counted() -> None:
     decoder = Decoder()
-    assert decoder.decode("s1", [report(0)] * 3, 0.0) == decoder.decode("never heard of", [report(1)] * 3, 0.0)
+    assert decoder.decode("s1", [report(0)] * 3, 0.0) == decoder.decode(
+        "never heard of", [report(1)] * 3, 0.0
+    )
     decoder.hold(Intent("s1", (part("a", f=0),)), 0.0)
     decoded = decoder.decode("s1", [report(0), report(1), report(0)], 0.0)
     assert (len(decoded.events), decoded.unknown) == (2, 1)

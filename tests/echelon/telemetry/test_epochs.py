@@ -1,4 +1,6 @@
-"""Epochs modulo 256 against whole numbers; iteration times against the times that a made-up job really took."""
+"""Epochs modulo 256 against whole numbers; iteration times against the times that a made-up job
+really took.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +67,12 @@ def heard(clock: IterationClock, events: list[tuple[str, int, Fraction]]) -> lis
     st.lists(st.tuples(durations, st.booleans()), min_size=1, max_size=600),
     st.fractions(0, 1000, max_denominator=7),
 )
-def test_iteration_times_with_losses(first: int, iterations: list[tuple[Fraction, bool]], clock_s: Fraction) -> None:
-    """A duration is known where both starts arrived; not after the very first, which may be from a flow's middle."""
+def test_iteration_times_with_losses(
+    first: int, iterations: list[tuple[Fraction, bool]], clock_s: Fraction
+) -> None:
+    """A duration is known where both starts arrived; not after the very first, which may be from a
+    flow's middle.
+    """
     clock = IterationClock()
     now_s, out, expected = clock_s, [], []
     arrived: list[bool] = []
@@ -98,15 +104,18 @@ def test_digests_that_come_twice_change_nothing(steps: list[Fraction], data: st.
     for index, event in enumerate(events):
         repeated.append(event)
         repeated += [
-            events[data.draw(st.integers(max(0, index - 20), index))] for _ in range(data.draw(st.integers(0, 2)))
+            events[data.draw(st.integers(max(0, index - 20), index))]
+            for _ in range(data.draw(st.integers(0, 2)))
         ]
     assert heard(IterationClock(), repeated) == once
 
 
 @given(st.lists(st.lists(durations, min_size=1, max_size=40), min_size=1, max_size=4), durations)
-def test_no_iteration_spans_a_restart_of_the_job(runs: list[list[Fraction]], dead_s: Fraction) -> None:
-    """The switch is silent on the first iterations of a job that was started anew in its first 16; none of them may
-    show as a long iteration."""
+def test_no_iteration_spans_a_restart_of_the_job(
+    runs: list[list[Fraction]], dead_s: Fraction
+) -> None:
+    """The switch is silent on the first iterations of a job that was started anew in its first 16;
+    none of them may show as a long iteration."""
     iterations, true_s, now_s = [], set(), Fraction(0)
     for run in runs:
         for epoch, duration_s in enumerate(run, start=1):
@@ -146,8 +155,8 @@ def test_all_starts_of_256_iterations_lost() -> None:
 
 @pytest.mark.parametrize("later_s", [Fraction(1, 2), Fraction(7)])
 def test_a_switch_that_was_started_anew(later_s: Fraction) -> None:
-    """The switch's clock began anew: with or without word of it, no time spans the restart or begins in a flow's
-    middle.
+    """The switch's clock began anew: with or without word of it, no time spans the restart or
+    begins in a flow's middle.
     """
     clock = IterationClock()
     for epoch in (1, 2, 3):

@@ -27,7 +27,9 @@ FABRIC = Fabric(
     "one",
     {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in (1, 2)},
     {"s1": Switch("s1", 1)},
-    tuple(CableLink(LinkEnd(f"h{i}", 0), LinkEnd("s1", i), 10_000_000, Fraction(0)) for i in (1, 2)),
+    tuple(
+        CableLink(LinkEnd(f"h{i}", 0), LinkEnd("s1", i), 10_000_000, Fraction(0)) for i in (1, 2)
+    ),
 )
 PATH = ("h1", "s1", "h2")
 THRESHOLDS = tuple(Fraction(k) for k in range(1, 8))
@@ -43,14 +45,18 @@ PLAN = Plan(
 
 
 def packet(flow: int, epoch: int, last: bool = False) -> bytes:
-    address = FlowAddress(FABRIC.hosts["h1"].mac, FABRIC.hosts["h2"].mac, "10.0.0.1", "10.0.0.2", 0xC001, 1, flow)
+    address = FlowAddress(
+        FABRIC.hosts["h1"].mac, FABRIC.hosts["h2"].mac, "10.0.0.1", "10.0.0.2", 0xC001, 1, flow
+    )
     return ShimFrames(address, epoch, 200).data(DataSegment(200, 200, last=last))
 
 
 async def test_first_and_last_packets_are_reported() -> None:
     identities = {(f.job, f.flow): ShimIdentity(1, number) for number, f in enumerate(PLAN.flows)}
     intent = lower(PLAN, FABRIC, identities, softswitch())["s1"]
-    device = Device(None, 1, ports={port: PortScheduler(10_000_000) for port in (1, 2)}, now_ns=lambda: 0)
+    device = Device(
+        None, 1, ports={port: PortScheduler(10_000_000) for port in (1, 2)}, now_ns=lambda: 0
+    )
     sent = [
         (10, packet(1, 255)),  # opens the EchelonFlow: d = 10 s for the head, 12.5 s for the tail
         (11, packet(1, 255)),
@@ -69,7 +75,9 @@ async def test_first_and_last_packets_are_reported() -> None:
         ("fixed", 255, 22, Fraction(0), False, True),
     ]
     with Server(device) as server:
-        async with SwitchSession("s1", server.address, 1, program(), queues=GnmiQueues("s1")) as session:
+        async with SwitchSession(
+            "s1", server.address, 1, program(), queues=GnmiQueues("s1")
+        ) as session:
             await session.reconcile(intent)
             lists = session.digests(DIGEST)
             following = asyncio.ensure_future(anext(lists))
@@ -93,4 +101,6 @@ def test_slack_is_tardiness_with_the_other_sign(slack_us: int) -> None:
     key = slack_us + constants()["SLACK_BIAS"]
     data = {"event": 2, "flow": 0, "epoch": 7, "slack_key": key, "time_us": 1_500_000}
     event = decode_event("s", {0: ("j", "f")}, data)
-    assert event == FlowEvent("s", "j", "f", 7, Fraction(3, 2), Fraction(-slack_us, 10**6), False, True)
+    assert event == FlowEvent(
+        "s", "j", "f", 7, Fraction(3, 2), Fraction(-slack_us, 10**6), False, True
+    )

@@ -32,7 +32,9 @@ def seen(
 ) -> None:
     """Report what passed a switch at a time; the report takes `delay`."""
     clock = Fraction(BEHIND[switch] + at).limit_denominator(10**6)
-    event = FlowEvent(switch, "j", flow, epoch, clock, Fraction(late).limit_denominator(10**6), started, finished)
+    event = FlowEvent(
+        switch, "j", flow, epoch, clock, Fraction(late).limit_denominator(10**6), started, finished
+    )
     log.observe(event, PATH, EPOCH + at + delay, has_deadline=has_deadline)
 
 
@@ -106,7 +108,12 @@ def test_a_switch_that_is_new_has_another_clock() -> None:
     seen(log, "s1", 1.0, started=True, epoch=0)
     log.reconnected("s1")
     clock = Fraction(7)
-    log.observe(FlowEvent("s1", "j", "f", 1, clock, Fraction(0), True, False), PATH, EPOCH + 100, has_deadline=True)
+    log.observe(
+        FlowEvent("s1", "j", "f", 1, clock, Fraction(0), True, False),
+        PATH,
+        EPOCH + 100,
+        has_deadline=True,
+    )
     seen(log, "s2", 101.0, finished=True)
     (flow,) = log.after(0)
     assert flow.start_s == pytest.approx(EPOCH + 100)

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from echelon.model.jobs import build_job
 from echelon.model.jobs.spec import JobSpec
 from echelon.switches.telemetry.corrections import AGREEING, MAX_FACTOR
-from echelon.switches.telemetry.sizes import SIZE_TOLERANCE, HostIteration, profiled_bytes, size_factors, with_sizes
+from echelon.switches.telemetry.sizes import (
+    SIZE_TOLERANCE,
+    HostIteration,
+    profiled_bytes,
+    size_factors,
+    with_sizes,
+)
 from tests.conftest import examples
 
 JOB = build_job(
@@ -25,14 +31,18 @@ JOB = build_job(
     )
 )
 PROFILE = profiled_bytes(JOB)
-TRUTHS = st.dictionaries(st.sampled_from(sorted(PROFILE)), st.fractions(Fraction(1, 4), 4, max_denominator=50))
+TRUTHS = st.dictionaries(
+    st.sampled_from(sorted(PROFILE)), st.fractions(Fraction(1, 4), 4, max_denominator=50)
+)
 NOISE = st.lists(st.integers(-5, 5), min_size=AGREEING, max_size=2 * AGREEING)
 
 
 def measured(
     truth: Mapping[tuple[str, str], Fraction], noise_per_mille: list[int]
 ) -> dict[str, tuple[HostIteration, ...]]:
-    """Return what hosts measure if their flows are larger than profiled by these factors, give or take the noise."""
+    """Return what hosts measure if their flows are larger than profiled by these factors, give or
+    take the noise.
+    """
     return {
         src: tuple(
             HostIteration(
@@ -51,7 +61,9 @@ def measured(
 
 @given(TRUTHS, NOISE)
 @settings(max_examples=examples(100), deadline=None)
-def test_sizes_come_near_the_truth_and_then_stay(truth: Mapping[tuple[str, str], Fraction], noise: list[int]) -> None:
+def test_sizes_come_near_the_truth_and_then_stay(
+    truth: Mapping[tuple[str, str], Fraction], noise: list[int]
+) -> None:
     found = size_factors(JOB, measured(truth, noise), {})
     for direction, size in profiled_bytes(with_sizes(JOB, found)).items():
         wanted = PROFILE[direction] * truth.get(direction, 1)
@@ -63,7 +75,9 @@ def test_sizes_come_near_the_truth_and_then_stay(truth: Mapping[tuple[str, str],
 @given(st.lists(st.integers(0, 10**7), max_size=3 * AGREEING))
 @settings(max_examples=examples(200), deadline=None)
 def test_iterations_that_differ_correct_nothing(sent: list[int]) -> None:
-    """Measurements of one direction change it only if the last ones agree, and by a credible factor."""
+    """Measurements of one direction change it only if the last ones agree, and by a credible
+    factor.
+    """
     (src, dst), size = next(iter(PROFILE.items()))
     found = size_factors(JOB, {src: [HostIteration(Fraction(1), {dst: one}) for one in sent]}, {})
     last = sorted(sent[-AGREEING:])

@@ -1,4 +1,6 @@
-"""The tracker against brute force over all that switches reported, and against the times that really passed."""
+"""The tracker against brute force over all that switches reported, and against the times that
+really passed.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,13 @@ def through(*switches: str) -> tuple[str, ...]:
     return ("h1", *switches, "h2")
 
 
-def event(flow: str, epoch: int, time_s: Fraction | int = 0, tardiness_s: int = 0, switch: str = "s1") -> FlowEvent:
+def event(
+    flow: str, epoch: int, time_s: Fraction | int = 0, tardiness_s: int = 0, switch: str = "s1"
+) -> FlowEvent:
     """Return an event of a flow of one packet."""
-    return FlowEvent(switch, "j", flow, epoch % 256, Fraction(time_s), Fraction(tardiness_s), True, True)
+    return FlowEvent(
+        switch, "j", flow, epoch % 256, Fraction(time_s), Fraction(tardiness_s), True, True
+    )
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,8 @@ class History:
 def histories(draw: st.DrawFn, lossy: bool = True, count: int = 8) -> History:
     """Draw the history of two EchelonFlows whose flows enter at s0 and leave at s1 or s2.
 
-    Each switch has its own clock; digests are lost and come twice; reports of different switches are up to two
-    iterations out of order.
+    Each switch has its own clock; digests are lost and come twice; reports of different switches
+    are up to two iterations out of order.
     """
     iterations, starts, lateness = [], [], []
     first_epoch = draw(st.integers(0, 255))
@@ -70,7 +76,11 @@ def histories(draw: st.DrawFn, lossy: bool = True, count: int = 8) -> History:
     for index in range(draw(st.integers(3, count))):
         passages, starts_s, tardiness_s = [], {}, {}
         for position, flow in enumerate((*FIRST, *SECOND, "alone")):
-            begin_s = now_s + Fraction(position, 4) + draw(st.fractions(0, Fraction(1, 5), max_denominator=9))
+            begin_s = (
+                now_s
+                + Fraction(position, 4)
+                + draw(st.fractions(0, Fraction(1, 5), max_denominator=9))
+            )
             end_s = begin_s + draw(st.fractions(Fraction(1, 9), 3, max_denominator=9))
             late_s = draw(st.fractions(-3, 3, max_denominator=9))
             passages.append(Passage("s0", flow, begin_s, end_s, late_s + 100))
@@ -95,7 +105,11 @@ def histories(draw: st.DrawFn, lossy: bool = True, count: int = 8) -> History:
     heard = []
     while any(queues.values()):
         oldest = min(number[events[0].epoch] for events in queues.values() if events)
-        near = sorted(name for name, events in queues.items() if events and number[events[0].epoch] <= oldest + 2)
+        near = sorted(
+            name
+            for name, events in queues.items()
+            if events and number[events[0].epoch] <= oldest + 2
+        )
         events = queues[draw(st.sampled_from(near))]
         burst = draw(st.integers(1, 12))
         heard += events[:burst]
@@ -109,7 +123,10 @@ def last_switch(flow: str) -> str:
 
 def followed() -> Tracker:
     out = Tracker()
-    out.add(job(FIRST, SECOND), {flow: through("s0", last_switch(flow)) for flow in (*FIRST, *SECOND, "alone")})
+    out.add(
+        job(FIRST, SECOND),
+        {flow: through("s0", last_switch(flow)) for flow in (*FIRST, *SECOND, "alone")},
+    )
     return out
 
 
@@ -125,24 +142,37 @@ def test_like_brute_force(history: History) -> None:
 
     count = len(history.starts_s)
     heads = [index for index in range(count) if not gone(index, "f0", started=True)]
-    times = [history.starts_s[b]["f0"] - history.starts_s[a]["f0"] for a, b in pairwise(heads[1:]) if b == a + 1]
+    times = [
+        history.starts_s[b]["f0"] - history.starts_s[a]["f0"]
+        for a, b in pairwise(heads[1:])
+        if b == a + 1
+    ]
     assert list(view.iteration_times_s) == times
     assert [one.iteration_s for one in observations if one.iteration_s is not None] == times
     whole: dict[int, list[Fraction]] = defaultdict(list)
     for name, flows in (("e0", FIRST), ("e1", SECOND)):
-        complete = [i for i in range(count) if not any(gone(i, flow, started=False) for flow in flows)]
+        complete = [
+            i for i in range(count) if not any(gone(i, flow, started=False) for flow in flows)
+        ]
         tardiness_s = [max(history.tardiness_s[i][flow] for flow in flows) for i in complete]
         assert list(view.echelonflows[name].tardiness_s) == tardiness_s
         for index, late_s in zip(complete, tardiness_s, strict=True):
             whole[index].append(late_s)
-        begun = min((i for i in range(count) if not all(gone(i, flow, started=True) for flow in flows)), default=count)
+        begun = min(
+            (i for i in range(count) if not all(gone(i, flow, started=True) for flow in flows)),
+            default=count,
+        )
         smoothed: list[Fraction] | None = None
         for i in range(begun + 1, count):
             if not any(gone(i, flow, started=True) for flow in flows):
                 seen = [history.starts_s[i][flow] - history.starts_s[i][flows[0]] for flow in flows]
                 old = smoothed or seen
-                smoothed = [(1 - SMOOTHING) * o + SMOOTHING * n for o, n in zip(old, seen, strict=True)]
-        assert view.echelonflows[name].distances_s == (None if smoothed is None else tuple(smoothed))
+                smoothed = [
+                    (1 - SMOOTHING) * o + SMOOTHING * n for o, n in zip(old, seen, strict=True)
+                ]
+        assert view.echelonflows[name].distances_s == (
+            None if smoothed is None else tuple(smoothed)
+        )
     newest = max((index for index, late in whole.items() if len(late) == 2), default=None)
     assert view.tardiness_s == (None if newest is None else max(whole[newest]))
     assert [one.tardiness_s for one in observations if one.tardiness_s is not None][-1:] == (
@@ -170,7 +200,9 @@ def test_other_jobs_make_no_difference(history: History, data: st.DataObject) ->
         alone.observe(heard)
         match data.draw(st.sampled_from(("add", "remove", "event", "stranger", "nothing"))):
             case "add":
-                among.add(job(FIRST, name="k"), {flow: through("s0", "s1") for flow in (*FIRST, "alone")})
+                among.add(
+                    job(FIRST, name="k"), {flow: through("s0", "s1") for flow in (*FIRST, "alone")}
+                )
             case "remove":
                 among.remove("k")
             case "event":
@@ -196,7 +228,9 @@ def test_a_lost_finish_does_not_fill_up_256_iterations_later() -> None:
 def test_memory_does_not_grow_with_time() -> None:
     """The serialised tracker, which is all that it holds, does not grow, whatever is lost."""
     tracker = Tracker()
-    tracker.add(job(FIRST, SECOND), {f: through("s0", last_switch(f)) for f in (*FIRST, *SECOND, "alone")})
+    tracker.add(
+        job(FIRST, SECOND), {f: through("s0", last_switch(f)) for f in (*FIRST, *SECOND, "alone")}
+    )
     sizes = []
     for iteration in range(3000):
         for number, name in enumerate((*FIRST, *SECOND)):
@@ -218,18 +252,27 @@ def test_iterations_that_end_in_disorder_are_listed_in_order() -> None:
         tracker.observe(event("f1", iteration, 900, -1, switch="s2"))
     assert list(tracker.view("j").echelonflows["e0"].tardiness_s) == [1, 2, 3]
     assert tracker.view("j").tardiness_s == 3, "the newest, not the one heard of last"
-    assert tracker.view("j").echelonflows["e0"].distances_s is None, "clocks of two switches must not be compared"
+    assert tracker.view("j").echelonflows["e0"].distances_s is None, (
+        "clocks of two switches must not be compared"
+    )
 
 
 def test_switches_that_count_for_themselves_are_not_put_together() -> None:
     """The same epoch of senders without a shim is another iteration at another switch."""
     tracker = Tracker()
-    paths = {"f0": through("s1"), "f1": through("s2"), "g0": through("s0", "s1"), "g1": through("s0", "s1")}
+    paths = {
+        "f0": through("s1"),
+        "f1": through("s2"),
+        "g0": through("s0", "s1"),
+        "g1": through("s0", "s1"),
+    }
     tracker.add(job(FIRST[:2], SECOND), paths | {"alone": through("s1")}, numbered_by_sender=False)
     for iteration in range(1, 5):
         for flow in ("f0", "f1", *SECOND):
             for switch, ahead in zip(paths[flow][1:-1], (0, 40), strict=False):
-                tracker.observe(event(flow, iteration + ahead, 10 * iteration, iteration, switch=switch))
+                tracker.observe(
+                    event(flow, iteration + ahead, 10 * iteration, iteration, switch=switch)
+                )
     view = tracker.view("j")
     assert view.echelonflows["e0"].tardiness_s == ()
     assert list(view.echelonflows["e1"].tardiness_s) == [1, 2, 3, 4]
@@ -278,7 +321,9 @@ def test_the_same_job_again_keeps_its_history_and_another_of_its_name_does_not()
     assert list(tracker.view("j").iteration_times_s) == [10, 10, 10]
     other = replace(job(FIRST).echelonflows[0], offsets_s=(Fraction(0), Fraction(0), Fraction(9)))
     tracker.add(replace(job(FIRST), echelonflows=(other,)), ONE_SWITCH)
-    assert list(tracker.view("j").iteration_times_s) == [10, 10, 10], "the same flows with other deadlines"
+    assert list(tracker.view("j").iteration_times_s) == [10, 10, 10], (
+        "the same flows with other deadlines"
+    )
     assert tracker.view("j").echelonflows["e0"].tardiness_s == ()
     tracker.observe(event("f0", 6, 60))
     assert list(tracker.view("j").iteration_times_s) == [10, 10, 10, 10]
@@ -299,15 +344,21 @@ def test_a_new_session_ends_what_was_under_way_at_that_switch_alone() -> None:
         for name in (*FIRST, *SECOND):
             if (name, iteration) in (("f2", 3), ("g1", 3)):
                 tracker.reconnected("s1")
-            tracker.observe(event(name, iteration, iteration, iteration, switch="s1" if name in FIRST else "s2"))
+            tracker.observe(
+                event(name, iteration, iteration, iteration, switch="s1" if name in FIRST else "s2")
+            )
     assert list(tracker.view("j").echelonflows["e0"].tardiness_s) == [1, 2]
     assert list(tracker.view("j").echelonflows["e1"].tardiness_s) == [1, 2, 3]
     run(tracker, range(4, 7), late_s=4)
-    assert list(tracker.view("j").iteration_times_s) == [1, 10], "none from 3 to 4, none from 4, which may be cut"
+    assert list(tracker.view("j").iteration_times_s) == [1, 10], (
+        "none from 3 to 4, none from 4, which may be cut"
+    )
 
 
 def test_a_job_started_anew_counts_its_iterations_from_one() -> None:
-    """The job starts again after 40 iterations: all of the new run is seen, and no figure spans the two runs."""
+    """The job starts again after 40 iterations: all of the new run is seen, and no figure spans the
+    two runs.
+    """
     tracker = Tracker()
     tracker.add(job(FIRST), ONE_SWITCH)
     run(tracker, range(1, 41))
@@ -336,5 +387,11 @@ def test_a_flow_without_a_path_is_refused() -> None:
 
 
 def test_paths_by_job() -> None:
-    flows = [FlowPlan(name, flow, Fixed(0), through(switch)) for name, flow, switch in ("afx", "agy", "bfz")]
-    assert paths_of(flows) == {"a": {"f": through("x"), "g": through("y")}, "b": {"f": through("z")}}
+    flows = [
+        FlowPlan(name, flow, Fixed(0), through(switch))
+        for name, flow, switch in ("afx", "agy", "bfz")
+    ]
+    assert paths_of(flows) == {
+        "a": {"f": through("x"), "g": through("y")},
+        "b": {"f": through("z")},
+    }

@@ -19,7 +19,9 @@ PATHS = [("a", "s", "t", "c"), ("a", "s", "t", "d"), ("b", "s", "t", "c"), ("b",
 
 flows = st.lists(
     st.builds(
-        lambda job, path, start, lasts, size: FlowSpan(job, start, start + lasts, size, links_of(path)),
+        lambda job, path, start, lasts, size: FlowSpan(
+            job, start, start + lasts, size, links_of(path)
+        ),
         st.sampled_from(["x", "y", "z"]),
         st.sampled_from(PATHS),
         st.integers(0, 12),
@@ -66,7 +68,9 @@ def test_the_order_of_the_flows_does_not_matter(spans: list[FlowSpan]) -> None:
 
 
 def test_one_example_in_full() -> None:
-    """Two flows of 1000 bytes share a link of a second each: each takes two, and loses one to the other."""
+    """Two flows of 1000 bytes share a link of a second each: each takes two, and loses one to the
+    other.
+    """
     path = links_of(PATHS[0])
     spans = [FlowSpan("x", 0, 2, 1000, path), FlowSpan("y", 0, 2, 1000, path)]
     one, other = waits(spans, RATES)

@@ -40,7 +40,12 @@ async def main() -> None:
         port1.send(ethernet(0xA))
         saw["forwarded"] = (await asyncio.to_thread(port2.receive)).hex()
         key = forward(10, 2)
-        counted = [entry async for entry in switch.read(fy.P4DirectCounterEntry("exact_counter", table_entry=key))]
+        counted = [
+            entry
+            async for entry in switch.read(
+                fy.P4DirectCounterEntry("exact_counter", table_entry=key)
+            )
+        ]
         saw["counted"] = [entry.data.packet_count for entry in counted]
         cells = [cell async for cell in switch.read(fy.P4RegisterEntry("last_type", index=1))]
         saw["register"] = [int(cell.data) for cell in cells]
@@ -84,8 +89,15 @@ def forward(dst: int, port: int) -> fy.P4TableEntry:
 def entries() -> list[object]:
     return [
         *(+forward(dst, port) for dst, port in FORWARDS),
-        +fy.P4TableEntry("lpm_table", match=fy.Match(src="00:00:0a:00:00:00/24"), action=fy.Action("NoAction")),
-        +fy.P4TableEntry("ternary_table", match=fy.Match(source=0x0200000000AA), priority=5, action=fy.Action("learn")),
+        +fy.P4TableEntry(
+            "lpm_table", match=fy.Match(src="00:00:0a:00:00:00/24"), action=fy.Action("NoAction")
+        ),
+        +fy.P4TableEntry(
+            "ternary_table",
+            match=fy.Match(source=0x0200000000AA),
+            priority=5,
+            action=fy.Action("learn"),
+        ),
         +fy.P4TableEntry(
             "selector_table",
             match=fy.Match(dst=20),

@@ -1,4 +1,5 @@
-"""A session of p4runtime-shell with a switch that has no program yet: everything an operator does, once.
+"""A session of p4runtime-shell with a switch that has no program yet: everything an operator does,
+once.
 
     python shell.py ADDRESS P4INFO JSON PORT1 PORT2
 
@@ -22,7 +23,11 @@ def main() -> None:
     port1, port2 = Wire(path1), Wire(path2)
     saw: dict[str, object] = {}
     sh.setup(
-        device_id=1, grpc_addr=address, election_id=(0, 7), config=sh.FwdPipeConfig(p4info, program), verbose=False
+        device_id=1,
+        grpc_addr=address,
+        election_id=(0, 7),
+        config=sh.FwdPipeConfig(p4info, program),
+        verbose=False,
     )
     try:
         saw["version"] = sh.client.api_version()
@@ -56,7 +61,10 @@ def main() -> None:
 
         port1.send(ethernet(0xC))
         packet = sh.client.get_stream_packet("packet", timeout=TIMEOUT_S).packet
-        saw["packet_in"] = [packet.payload.hex(), {part.metadata_id: part.value.hex() for part in packet.metadata}]
+        saw["packet_in"] = [
+            packet.payload.hex(),
+            {part.metadata_id: part.value.hex() for part in packet.metadata},
+        ]
         sh.PacketOut(ethernet(0xD), egress_port="2", unused="0").send()
         for _ in range(3):  # the frames that were forwarded before come first
             saw["packet_out"] = port2.receive().hex()
@@ -129,7 +137,11 @@ def registers() -> list[object]:
     p4info = sh.client.get_p4info()
     (entity.register_entry.register_id,) = (register.preamble.id for register in p4info.registers)
     entity.register_entry.index.index = 1
-    return [found.register_entry for response in sh.client.read_one(entity) for found in response.entities]
+    return [
+        found.register_entry
+        for response in sh.client.read_one(entity)
+        for found in response.entities
+    ]
 
 
 def acknowledge(digest: object) -> None:

@@ -16,7 +16,9 @@ from tests.engines import ENGINES
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 
-settings.register_profile("core", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "core", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("core")
 
 
@@ -34,6 +36,8 @@ def programs() -> Path:
 
 @pytest.fixture(scope="session", params=ENGINES)
 def new_switch(request: pytest.FixtureRequest) -> Callable[[str], Switch]:
-    """Return a function that makes a switch for a program, given its name, with each engine in turn."""
+    """Return a function that makes a switch for a program, given its name, with each engine in
+    turn.
+    """
     choice = Choice(request.param, compilers()[-1:])
     return lambda name: Switch(_program(name), native=choice(_program(name)))

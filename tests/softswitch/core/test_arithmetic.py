@@ -1,4 +1,6 @@
-"""The code that p4c makes of P4's operators, against their definitions (P4-16 specification, sections 8.5 to 8.9)."""
+"""The code that p4c makes of P4's operators, against their definitions (P4-16 specification,
+sections 8.5 to 8.9).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from tests.drawing import examples
 # name, width in bits, signed: the header results_t of arithmetic.p4.
 RESULTS = [
     *((name, 48, False) for name in ("add", "sub", "mul", "shl", "shr", "xor", "inv")),
-    *((name, 32, True) for name in ("slack", "sadd", "ssub", "smul", "sshr", "sneg", "sat_add", "sat_sub")),
+    *(
+        (name, 32, True)
+        for name in ("slack", "sadd", "ssub", "smul", "sshr", "sneg", "sat_add", "sat_sub")
+    ),
     *((name, 8, False) for name in ("usat_add", "usat_sub", "less", "sless")),
     ("concat", 16, False),
     ("slice", 8, False),
@@ -109,6 +114,8 @@ def test_operators(switch: Switch, a: int, b: int, s: int, t: int, n: int, m: in
 
 @settings(max_examples=examples(200))
 @given(edges(48), st.integers(-(2**31), 2**31 - 1))
-def test_slack_is_the_distance_of_two_times_across_the_wrap(switch: Switch, now: int, distance: int) -> None:
+def test_slack_is_the_distance_of_two_times_across_the_wrap(
+    switch: Switch, now: int, distance: int
+) -> None:
     deadline = (now + distance) % 2**48
     assert run(switch, deadline, now, 0, 0, 0, 0)["slack"] == distance

@@ -1,4 +1,6 @@
-"""Checksums verified on arrival and updated on departure, against RFC 1071 on the bytes of the packet."""
+"""Checksums verified on arrival and updated on departure, against RFC 1071 on the bytes of the
+packet.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,13 @@ def switch(new_switch: Callable[[str], Switch]) -> Switch:
     st.booleans(),
 )
 def test_verify_and_update(
-    switch: Switch, ip: bytes, udp: bytes, payload: bytes, is_udp: bool, good_ip: bool, good_udp: bool
+    switch: Switch,
+    ip: bytes,
+    udp: bytes,
+    payload: bytes,
+    is_udp: bool,
+    good_ip: bool,
+    good_udp: bool,
 ) -> None:
     ip = ip[:9] + (b"\x11" if is_udp else b"\x06") + ip[10:]
     right = ones_complement(with_checksum(ip, 10, 0))
@@ -72,8 +80,8 @@ def test_verify_and_update(
 
 
 def test_a_header_of_zeros_but_for_the_checksum(switch: Switch) -> None:
-    """The sum of zeros is the only one with the checksum 0xffff; other sums that are 0 modulo 65535 have the
-    checksum 0.
+    """The sum of zeros is the only one with the checksum 0xffff; other sums that are 0 modulo 65535
+    have the checksum 0.
     """
     ((port, _),) = switch.process(0, with_checksum(bytes(20), 10, 0xFFFF), 0)
     assert port == 1

@@ -22,7 +22,9 @@ Tree = tuple[str, object, object] | str | int
 
 def trees() -> st.SearchStrategy[Tree]:
     leaves = (
-        st.sampled_from(sorted(VARIABLES)) | st.integers(0, 255) | st.sampled_from([0xFFFF, (1 << 48) - 1, 1 << 31])
+        st.sampled_from(sorted(VARIABLES))
+        | st.integers(0, 255)
+        | st.sampled_from([0xFFFF, (1 << 48) - 1, 1 << 31])
     )
 
     def larger(inner: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
@@ -34,7 +36,9 @@ def trees() -> st.SearchStrategy[Tree]:
 
 
 def by_definition(tree: Tree, values: dict[str, int]) -> int | None:
-    """Return the value, None where it is undefined or an operand that the switch need not support."""
+    """Return the value, None where it is undefined or an operand that the switch need not
+    support.
+    """
     if isinstance(tree, str):
         return values[tree]
     if isinstance(tree, int):
@@ -66,7 +70,11 @@ def expression(tree: Tree) -> ir.Expr:
     x = expression(left)  # type: ignore[arg-type]
     if op in ("mask", "wrap", "wraps"):
         assert isinstance(right, int)
-        return ir.Op("two_comp_mod", x, ir.Const(right)) if op == "wraps" else ir.Op("&", x, ir.Const((1 << right) - 1))
+        return (
+            ir.Op("two_comp_mod", x, ir.Const(right))
+            if op == "wraps"
+            else ir.Op("&", x, ir.Const((1 << right) - 1))
+        )
     return ir.Op(str(op), x, expression(right))  # type: ignore[arg-type]
 
 
@@ -80,9 +88,13 @@ def drawn(data: st.DataObject) -> dict[str, int]:
 
 
 def prepared(programs: Path, values: Mapping[str, int]) -> tuple[Expressions, PacketState]:
-    """Return the reader of expressions over the variables, and a packet in which they have these values."""
+    """Return the reader of expressions over the variables, and a packet in which they have these
+    values.
+    """
     program = load_program((programs / "arithmetic.json").read_bytes())
-    fields = tuple(ir.Field(name, width, is_signed) for name, (width, is_signed) in VARIABLES.items())
+    fields = tuple(
+        ir.Field(name, width, is_signed) for name, (width, is_signed) in VARIABLES.items()
+    )
     header = ir.Header("variables", ir.HeaderType("variables_t", fields), True)
     slots = Slots(replace(program.ir, headers={**program.ir.headers, header.name: header}))
     packet = PacketState(Switch(program), None, b"", 0, slots.blank[:])
@@ -102,5 +114,12 @@ def test_expressions(programs: Path, left: Tree, right: Tree, data: st.DataObjec
         assert expected is None or found == expected
     if x is None or y is None:
         return
-    for op, truth in (("==", x == y), ("!=", x != y), ("<", x < y), ("<=", x <= y), (">", x > y), (">=", x >= y)):
+    for op, truth in (
+        ("==", x == y),
+        ("!=", x != y),
+        ("<", x < y),
+        ("<=", x <= y),
+        (">", x > y),
+        (">=", x >= y),
+    ):
         assert expressions.value(ir.Op(op, expression(left), expression(right)))(packet) == truth

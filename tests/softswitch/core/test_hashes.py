@@ -44,8 +44,12 @@ def test_xxh64_published_values() -> None:
 
 
 def test_toeplitz_examples_of_the_rss_specification() -> None:
-    """The suite is Microsoft's for receive-side scaling: source, destination and ports are hashed in that order."""
-    key = bytes.fromhex("6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa")
+    """The suite is Microsoft's for receive-side scaling: source, destination and ports are hashed
+    in that order.
+    """
+    key = bytes.fromhex(
+        "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
+    )
     function = hashes.toeplitz(key)
     source, destination = bytes([66, 9, 149, 187]), bytes([161, 142, 100, 80])
     ports = (2794).to_bytes(2, "big") + (1766).to_bytes(2, "big")
@@ -64,7 +68,9 @@ def bitwise_crc(parameters: hashes.Crc, data: bytes) -> int:
             value = value << 1 & (1 << parameters.width) - 1
             if top ^ int(bit):
                 value ^= parameters.polynomial
-    return (hashes.reverse(value, parameters.width) if parameters.reflected else value) ^ parameters.final
+    return (
+        hashes.reverse(value, parameters.width) if parameters.reflected else value
+    ) ^ parameters.final
 
 
 @settings(max_examples=examples(100))
@@ -81,9 +87,13 @@ def test_crc_by_definition(data: bytes, name: str) -> None:
     st.integers(0, 2**32 - 1),
     st.booleans(),
 )
-def test_crc_of_any_parameters(data: bytes, width: int, polynomial: int, initial: int, reflected: bool) -> None:
+def test_crc_of_any_parameters(
+    data: bytes, width: int, polynomial: int, initial: int, reflected: bool
+) -> None:
     full = (1 << width) - 1
-    parameters = hashes.Crc(width, polynomial & full, initial & full, polynomial >> 3 & full, reflected)
+    parameters = hashes.Crc(
+        width, polynomial & full, initial & full, polynomial >> 3 & full, reflected
+    )
     assert hashes.crc(parameters)(data) == bitwise_crc(parameters, data)
 
 
@@ -98,7 +108,10 @@ def carry_loop(words: Sequence[int]) -> int:
 
 
 @settings(max_examples=examples(200))
-@given(st.binary(max_size=64) | st.sampled_from([b"", b"\0\0", b"\xff\xff", b"\xff\xff\xff\xff", b"\0"]))
+@given(
+    st.binary(max_size=64)
+    | st.sampled_from([b"", b"\0\0", b"\xff\xff", b"\xff\xff\xff\xff", b"\0"])
+)
 def test_internet_checksum(data: bytes) -> None:
     padded = data + bytes(len(data) % 2)
     words = [padded[i] << 8 | padded[i + 1] for i in range(0, len(padded), 2)]

@@ -1,4 +1,6 @@
-"""Programs with something wrong in them: each is refused with its place, or loads; nothing else ever happens."""
+"""Programs with something wrong in them: each is refused with its place, or loads; nothing else
+ever happens.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ def document(programs: Path, name: str) -> Any:
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path of everything in a document but the document itself, and its value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, part in items:
         yield (*path, key)
         yield from paths(part, (*path, key))
@@ -79,9 +87,27 @@ def test_mutations(programs: Path, name: str, data: st.DataObject) -> None:
 
 CASES: list[tuple[str, tuple[Any, ...], Any, str, str]] = [
     ("parsing", ("__meta__", "version", 0), 3, "version", "must be 2.x"),
-    ("parsing", ("parsers", 0, "init_state"), "nowhere", "parser 'parser'", "there is no state 'nowhere'"),
-    ("parsing", ("parsers", 0, "parse_states", 0, "parser_ops", 0, "op"), "leap", "state 'start' op 0", "'leap'"),
-    ("parsing", ("parsers", 0, "parse_states", 0, "parser_ops", 0, "parameters"), [], "state 'start' op 0", "1 param"),
+    (
+        "parsing",
+        ("parsers", 0, "init_state"),
+        "nowhere",
+        "parser 'parser'",
+        "there is no state 'nowhere'",
+    ),
+    (
+        "parsing",
+        ("parsers", 0, "parse_states", 0, "parser_ops", 0, "op"),
+        "leap",
+        "state 'start' op 0",
+        "'leap'",
+    ),
+    (
+        "parsing",
+        ("parsers", 0, "parse_states", 0, "parser_ops", 0, "parameters"),
+        [],
+        "state 'start' op 0",
+        "1 param",
+    ),
     (
         "parsing",
         ("parsers", 0, "parse_states", 0, "parser_ops", 0, "parameters", 0, "value"),
@@ -90,19 +116,85 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str, str]] = [
         "there is no header 'ghost'",
     ),
     ("parsing", ("header_types", 2, "fields", 0, 1), 7, "header 'start'", "whole number of bytes"),
-    ("parsing", ("header_types", 2, "fields", 0, 1), "wide", "header type 'start_t'", "must be an integer"),
-    ("parsing", ("header_stacks", 0, "header_ids", 0), 99, "header stack 'labels'", "no object with id 99"),
-    ("parsing", ("deparsers", 0, "order", 0), "ghost", "deparser 'deparser'", "there is no header 'ghost'"),
-    ("matching", ("pipelines", 0, "init_table"), "ghost", "pipeline 'ingress'", "there is no table"),
-    ("matching", ("pipelines", 0, "tables", 0, "match_type"), "magic", "table ", "match type 'magic'"),
-    ("matching", ("pipelines", 0, "conditionals", 0, "true_next"), "ghost", "condition 'node_", "'ghost'"),
-    ("matching", ("pipelines", 0, "conditionals", 0, "expression", "value", "op"), "**", "condition", "'**'"),
-    ("matching", ("actions", 1, "primitives", 0, "op"), "teleport", "action ", "'teleport' is not supported"),
+    (
+        "parsing",
+        ("header_types", 2, "fields", 0, 1),
+        "wide",
+        "header type 'start_t'",
+        "must be an integer",
+    ),
+    (
+        "parsing",
+        ("header_stacks", 0, "header_ids", 0),
+        99,
+        "header stack 'labels'",
+        "no object with id 99",
+    ),
+    (
+        "parsing",
+        ("deparsers", 0, "order", 0),
+        "ghost",
+        "deparser 'deparser'",
+        "there is no header 'ghost'",
+    ),
+    (
+        "matching",
+        ("pipelines", 0, "init_table"),
+        "ghost",
+        "pipeline 'ingress'",
+        "there is no table",
+    ),
+    (
+        "matching",
+        ("pipelines", 0, "tables", 0, "match_type"),
+        "magic",
+        "table ",
+        "match type 'magic'",
+    ),
+    (
+        "matching",
+        ("pipelines", 0, "conditionals", 0, "true_next"),
+        "ghost",
+        "condition 'node_",
+        "'ghost'",
+    ),
+    (
+        "matching",
+        ("pipelines", 0, "conditionals", 0, "expression", "value", "op"),
+        "**",
+        "condition",
+        "'**'",
+    ),
+    (
+        "matching",
+        ("actions", 1, "primitives", 0, "op"),
+        "teleport",
+        "action ",
+        "'teleport' is not supported",
+    ),
     ("stateful", ("register_arrays", 0, "size"), 0, "register array 'I.memory'", "must be in 1.."),
-    ("stateful", ("register_arrays", 0, "size"), 1 << 60, "register array 'I.memory'", "must be in 1.."),
-    ("stateful", ("calculations", 0, "algo"), "md5", "calculation 'calc'", "supported are cksum16, crc16"),
+    (
+        "stateful",
+        ("register_arrays", 0, "size"),
+        1 << 60,
+        "register array 'I.memory'",
+        "must be in 1..",
+    ),
+    (
+        "stateful",
+        ("calculations", 0, "algo"),
+        "md5",
+        "calculation 'calc'",
+        "supported are cksum16, crc16",
+    ),
     ("stateful", ("meter_arrays", 0, "rate_count"), 3, "meter array", "two-rate meters"),
-    ("stateful", ("extern_instances",), [{"name": "x"}], "extern instance 'x'", "not part of v1model"),
+    (
+        "stateful",
+        ("extern_instances",),
+        [{"name": "x"}],
+        "extern instance 'x'",
+        "not part of v1model",
+    ),
     ("replication", ("pipelines", 1, "name"), "sideways", "matching.json", "no pipeline 'egress'"),
 ]
 
@@ -146,14 +238,21 @@ def test_an_expression_nested_too_deeply(programs: Path) -> None:
 
 def test_a_program_loads_from_bytes_text_and_objects(programs: Path) -> None:
     raw = (programs / "checksums.json").read_bytes()
-    one, other, same = (load_program(source, "same").ir for source in (raw, raw.decode(), json.loads(raw)))
+    one, other, same = (
+        load_program(source, "same").ir for source in (raw, raw.decode(), json.loads(raw))
+    )
     assert one == other == same
 
 
 def test_transitions_of_old_programs_have_no_type(programs: Path) -> None:
     """BMv2 takes them for values, and the value "default" for the default."""
     new, old = document(programs, "parsing"), document(programs, "parsing")
-    transitions = [one for parser in old["parsers"] for state in parser["parse_states"] for one in state["transitions"]]
+    transitions = [
+        one
+        for parser in old["parsers"]
+        for state in parser["parse_states"]
+        for one in state["transitions"]
+    ]
     kinds = {one["type"] for one in transitions}
     for transition in transitions:
         if transition["type"] == "default":
@@ -161,4 +260,7 @@ def test_transitions_of_old_programs_have_no_type(programs: Path) -> None:
         if transition["type"] != "parse_vset":
             del transition["type"]
     assert {"default", "hexstr"} <= kinds
-    assert load_program(json.dumps(old), "parsing").ir.parser == load_program(json.dumps(new), "parsing").ir.parser
+    assert (
+        load_program(json.dumps(old), "parsing").ir.parser
+        == load_program(json.dumps(new), "parsing").ir.parser
+    )

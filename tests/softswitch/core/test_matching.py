@@ -50,8 +50,12 @@ def query(switch: Switch, number: int, x: int, y: int, z: int) -> tuple[int, int
 
 
 def few(bits: int) -> st.SearchStrategy[int]:
-    """Return a strategy for a few values spread over the whole width, so that rules and queries often meet."""
-    return st.sampled_from(sorted({0, 1, 2, 3, 5, (1 << bits) - 1, 1 << (bits - 1), (1 << bits) // 3, 0x10, 0x11}))
+    """Return a strategy for a few values spread over the whole width, so that rules and queries
+    often meet.
+    """
+    return st.sampled_from(
+        sorted({0, 1, 2, 3, 5, (1 << bits) - 1, 1 << (bits - 1), (1 << bits) // 3, 0x10, 0x11})
+    )
 
 
 def element(kind: str, bits: int) -> st.SearchStrategy[Element]:
@@ -82,7 +86,9 @@ def matches(kind: str, bits: int, wanted: Element, value: int) -> bool:
 
 
 def winner(rules: Sequence[Rule], kinds: Sequence[str], fields: str, values: dict[str, int]) -> int:
-    """Return the answer by definition: the highest priority, then the longest prefix, then the first inserted."""
+    """Return the answer by definition: the highest priority, then the longest prefix, then the
+    first inserted.
+    """
     best: tuple[int, int, int] | None = None
     answer = MISS
     by_priority = bool({"ternary", "range", "optional"} & set(kinds))
@@ -91,7 +97,11 @@ def winner(rules: Sequence[Rule], kinds: Sequence[str], fields: str, values: dic
         if all(matches(kind, WIDTHS[f], wanted, values[f]) for kind, f, wanted in parts):
             prefix = 0
             if not by_priority:
-                prefix = sum(e[1] for k, e in zip(kinds, rule.key, strict=True) if k == "lpm" and isinstance(e, tuple))
+                prefix = sum(
+                    e[1]
+                    for k, e in zip(kinds, rule.key, strict=True)
+                    if k == "lpm" and isinstance(e, tuple)
+                )
             rank = (rule.priority if by_priority else 0, prefix, -order)
             if best is None or rank > best:
                 best, answer = rank, rule.answer
@@ -120,7 +130,9 @@ def test_lookup_against_brute_force(
             rule = rules.pop(handle)
             seen.discard((rule.key, rule.priority if table.by_priority else 0))
         else:
-            key = tuple(data.draw(element(kind, WIDTHS[f])) for kind, f in zip(kinds, fields, strict=True))
+            key = tuple(
+                data.draw(element(kind, WIDTHS[f])) for kind, f in zip(kinds, fields, strict=True)
+            )
             priority = data.draw(st.integers(1, 4))
             identity = (key, priority if table.by_priority else 0)
             if identity in seen:
@@ -274,7 +286,16 @@ def test_many_conditions_in_a_row(programs: Path) -> None:
     assert switch.process(0, data, 0) == [(1, data[:8] + b"\xff\xff")]
 
 
-HOSTILE = ["a\nint x;", "b\r\n*/ abort();", "c\x00d", 'e"""f', "g\\", "h\u2028i", "j\udc80", "k\x0cl"]
+HOSTILE = [
+    "a\nint x;",
+    "b\r\n*/ abort();",
+    "c\x00d",
+    'e"""f',
+    "g\\",
+    "h\u2028i",
+    "j\udc80",
+    "k\x0cl",
+]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -54,7 +54,10 @@ def answered(program: dict[str, Any], given: int = 0) -> int:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_on_two_operands(programs: Path, name: str) -> None:
-    operation = {"op": name, "parameters": [field("ask", "answer"), field("ask", "low"), field("ask", "high")]}
+    operation = {
+        "op": name,
+        "parameters": [field("ask", "answer"), field("ask", "low"), field("ask", "high")],
+    }
     assert answered(replaced(programs, [operation])) == OPERATORS[name](LOW, HIGH) & MASK
 
 
@@ -71,7 +74,10 @@ def test_headers_are_added_and_copied(programs: Path) -> None:
         programs,
         [
             {"op": "add_header_fast", "parameters": [first]},
-            {"op": "add_to_field", "parameters": [field("items[0]", "weight"), {"type": "hexstr", "value": "0x2a"}]},
+            {
+                "op": "add_to_field",
+                "parameters": [field("items[0]", "weight"), {"type": "hexstr", "value": "0x2a"}],
+            },
             {"op": "copy_header", "parameters": [added, first]},
             {"op": "remove_header", "parameters": [first]},
             {"op": "no_op", "parameters": []},
@@ -90,19 +96,28 @@ def test_drop(programs: Path) -> None:
 
 
 def test_mark_to_drop_of_a_copy_drops_nothing_by_itself(programs: Path) -> None:
-    """p4c passes a copy of standard_metadata where it is a parameter of an action, and copies it back afterwards."""
+    """p4c passes a copy of standard_metadata where it is a parameter of an action, and copies it
+    back afterwards.
+    """
     mark = {"op": "mark_to_drop", "parameters": [{"type": "header", "value": "copy"}]}
-    back = {"op": "assign", "parameters": [field("standard_metadata", "egress_spec"), field("copy", "egress_spec")]}
+    back = {
+        "op": "assign",
+        "parameters": [field("standard_metadata", "egress_spec"), field("copy", "egress_spec")],
+    }
     for primitives, left in (([mark], 1), ([mark, back], 0)):
         program = replaced(programs, primitives)
         number = max(header["id"] for header in program["headers"]) + 1
-        [original] = [header for header in program["headers"] if header["name"] == "standard_metadata"]
+        [original] = [
+            header for header in program["headers"] if header["name"] == "standard_metadata"
+        ]
         program["headers"].append({**original, "name": "copy", "id": number})
         switch = Switch(load_program(program, "selected.json"))
         assert len(switch.process(0, bytes([4, *bytes(11)]), 0)) == left
 
 
-@pytest.mark.parametrize("parameter", [{"type": "header", "value": "ask"}, {"type": "hexstr", "value": "0x1"}])
+@pytest.mark.parametrize(
+    "parameter", [{"type": "header", "value": "ask"}, {"type": "hexstr", "value": "0x1"}]
+)
 def test_mark_to_drop_needs_standard_metadata(programs: Path, parameter: dict[str, Any]) -> None:
     program = replaced(programs, [{"op": "mark_to_drop", "parameters": [parameter]}])
     with pytest.raises(ProgramError, match="standard_metadata is expected"):
@@ -111,5 +126,7 @@ def test_mark_to_drop_needs_standard_metadata(programs: Path, parameter: dict[st
 
 def test_an_extern_is_refused_by_name(programs: Path) -> None:
     program = replaced(programs, [{"op": "_Checksum_update", "parameters": []}])
-    with pytest.raises(ProgramError, match="'_Checksum_update' is not supported: it is an extern outside"):
+    with pytest.raises(
+        ProgramError, match="'_Checksum_update' is not supported: it is an extern outside"
+    ):
         load_program(program, "selected.json")

@@ -1,4 +1,6 @@
-"""The parser and the deparser on stacks, variable lengths, unions, value sets, and packets that end too early."""
+"""The parser and the deparser on stacks, variable lengths, unions, value sets, and packets that end
+too early.
+"""
 
 from __future__ import annotations
 
@@ -75,18 +77,28 @@ def test_assigning_a_header_of_a_stack(switch: Switch) -> None:
 def test_a_stack_element_selected_by_the_packet(switch: Switch, index: int) -> None:
     labels = [label(i, i == 2, 20 + i) for i in range(3)]
     wanted = [label(i, i == 2, 20 + i - (i == index)) for i in range(3)]
-    assert sent(switch, bytes([1, 0, 16 + index]) + b"".join(labels)) == (0, 16 + index, b"".join(wanted))
+    assert sent(switch, bytes([1, 0, 16 + index]) + b"".join(labels)) == (
+        0,
+        16 + index,
+        b"".join(wanted),
+    )
 
 
 @pytest.mark.parametrize("index", range(4))
 def test_validity_of_a_stack_element_selected_by_the_packet(switch: Switch, index: int) -> None:
     labels = label(1, False) + label(2, True)
-    assert sent(switch, bytes([1, 0, 32 + index]) + labels) == (0x80 if index < 2 else 0, 32 + index, labels)
+    assert sent(switch, bytes([1, 0, 32 + index]) + labels) == (
+        0x80 if index < 2 else 0,
+        32 + index,
+        labels,
+    )
 
 
 @given(st.integers(0, 15), st.integers(0, 255), st.binary(max_size=70))
 @settings(max_examples=examples(100))
-def test_variable_length(new_switch: Callable[[str], Switch], words: int, after: int, rest: bytes) -> None:
+def test_variable_length(
+    new_switch: Callable[[str], Switch], words: int, after: int, rest: bytes
+) -> None:
     switch = new_switch("parsing")
     body = bytes([0x40 | words]) + rest
     report, _, packet = sent(switch, bytes([2, 0, 0]) + body)
@@ -120,7 +132,11 @@ def test_value_sets_are_changed_at_run_time(switch: Switch) -> None:
 
 
 def test_bytes_advanced_over_are_not_sent(switch: Switch) -> None:
-    assert sent(switch, bytes([5, 0, 0, 0xAA, 0xBB, 0xCA, 0xFE, 7])) == (0, 0, bytes([0xCA, 0xFE, 7]))
+    assert sent(switch, bytes([5, 0, 0, 0xAA, 0xBB, 0xCA, 0xFE, 7])) == (
+        0,
+        0,
+        bytes([0xCA, 0xFE, 7]),
+    )
     assert sent(switch, bytes([5, 0, 0, 0xAA])) == (SHORT, 0, bytes([0xAA]))
 
 

@@ -13,7 +13,9 @@ from tests.needs import needs
 
 
 def without_source_info(value: Any) -> Any:
-    """Return the document without the sources' line numbers, which the committed programs leave out."""
+    """Return the document without the sources' line numbers, which the committed programs leave
+    out.
+    """
     if isinstance(value, dict):
         return {k: without_source_info(v) for k, v in value.items() if k != "source_info"}
     return [without_source_info(v) for v in value] if isinstance(value, list) else value

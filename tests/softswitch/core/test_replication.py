@@ -1,4 +1,6 @@
-"""Clone, multicast, resubmit, recirculate, truncate, digest, drop, as simple_switch does them behind its pipelines."""
+"""Clone, multicast, resubmit, recirculate, truncate, digest, drop, as simple_switch does them
+behind its pipelines.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def test_unicast(switch: Switch) -> None:
 
 def test_clone_at_the_end_of_ingress_is_of_the_packet_as_received(switch: Switch) -> None:
     switch.clone_sessions[7] = CloneSession([(4, 11), (5, 12)])
-    clones = [Order(port, INGRESS_CLONE, rid, 0x55, 0, 23, 0, b"0123456789") for port, rid in ((4, 11), (5, 12))]
+    clones = [
+        Order(port, INGRESS_CLONE, rid, 0x55, 0, 23, 0, b"0123456789")
+        for port, rid in ((4, 11), (5, 12))
+    ]
     original = Order(1, NORMAL, 0, 0x55, 0x66, 23, 0x11, b"0123456789")
     assert sent(switch, request(1)) == [*clones, original]
 
@@ -69,7 +74,10 @@ def test_clone_at_the_end_of_ingress_is_of_the_packet_as_received(switch: Switch
 def test_clone_at_the_end_of_egress_is_of_the_packet_as_it_left(switch: Switch) -> None:
     switch.clone_sessions[7] = CloneSession([(4, 11)])
     original = Order(1, NORMAL, 0, 0x55, 0x66, 23, 0x22, b"0123456789")
-    assert sent(switch, request(2)) == [original, Order(4, EGRESS_CLONE, 11, 0x55, 0, 23, 0x22, b"0123456789")]
+    assert sent(switch, request(2)) == [
+        original,
+        Order(4, EGRESS_CLONE, 11, 0x55, 0, 23, 0x22, b"0123456789"),
+    ]
 
 
 @pytest.mark.parametrize("ask", [1, 2])
@@ -112,7 +120,10 @@ def test_recirculation_takes_the_packet_as_deparsed(switch: Switch) -> None:
 
 def test_multicast(switch: Switch) -> None:
     switch.multicast_groups[9] = [(2, 100), (6, 101), (6, 102)]
-    copies = [Order(p, REPLICATED, rid, 0x55, 0x66, 23, 0, b"0123456789") for p, rid in switch.multicast_groups[9]]
+    copies = [
+        Order(p, REPLICATED, rid, 0x55, 0x66, 23, 0, b"0123456789")
+        for p, rid in switch.multicast_groups[9]
+    ]
     assert sent(switch, request(5)) == copies
 
 
@@ -127,7 +138,9 @@ def test_a_multicast_group_without_ports_is_counted(switch: Switch) -> None:
 def test_digest(switch: Switch) -> None:
     heard: list[tuple[int, str, int, tuple[int, ...]]] = []
     switch.process(3, request(6), 4_000)
-    switch.on_digest = lambda now_ns, name, number, values: heard.append((now_ns, name, number, values))
+    switch.on_digest = lambda now_ns, name, number, values: heard.append(
+        (now_ns, name, number, values)
+    )
     switch.process(3, request(6), 5_000)
     switch.process(3, request(0), 6_000)
     assert heard == [(5_000, "event_t", 1, (6, 3, 0xFFFD))]
@@ -172,7 +185,10 @@ def test_a_failed_assertion_drops_the_packet(switch: Switch) -> None:
 def test_log_messages_go_to_the_log(switch: Switch, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "softswitch"):
         sent(switch, request(14), port=3)
-    assert [record.getMessage() for record in caplog.records] == ["order 14 of port 3", "nothing to add"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "order 14 of port 3",
+        "nothing to add",
+    ]
 
 
 def test_exit_ends_the_control_and_nothing_else(switch: Switch) -> None:

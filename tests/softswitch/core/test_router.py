@@ -25,7 +25,9 @@ def configured(engine: str, *, rewrites_source: bool) -> Switch:
     switch.tables[ingress + "ipv4_lpm"].insert(((0, 0),), 0, ingress + "set_next_hop", [1])
     switch.tables[ingress + "next_hop"].insert((1,), 0, ingress + "send", [OUT, NEXT_MAC])
     if rewrites_source:
-        switch.tables["RouterEgress.source_mac"].insert((OUT,), 0, "RouterEgress.set_source", [OWN_MAC])
+        switch.tables["RouterEgress.source_mac"].insert(
+            (OUT,), 0, "RouterEgress.set_source", [OWN_MAC]
+        )
     return switch
 
 
@@ -52,7 +54,13 @@ def summed(header: bytes) -> bytes:
     payload=st.binary(max_size=8),
 )
 def test_a_router_sends_what_rfc_1812_asks_for(
-    engine: str, start: int, rest: bytes, wrong: int, rewrites_source: bool, addresses: bytes, payload: bytes
+    engine: str,
+    start: int,
+    rest: bytes,
+    wrong: int,
+    rewrites_source: bool,
+    addresses: bytes,
+    payload: bytes,
 ) -> None:
     header = summed(bytes([start]) + rest)
     header = header[:11] + bytes([header[11] ^ wrong]) + header[12:]

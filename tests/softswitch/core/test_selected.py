@@ -1,4 +1,6 @@
-"""The selections of packets themselves, constant entries of profiles, value sets, lengths: `programs/selected.p4`."""
+"""The selections of packets themselves, constant entries of profiles, value sets, lengths:
+`programs/selected.p4`.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,16 @@ def switch(new_switch: Callable[[str], Switch]) -> Switch:
 
 
 def asked(
-    kind: int, index: int = 0, low: int = 0, high: int = 0, items: tuple[Item, ...] = (), rest: bytes = b""
+    kind: int,
+    index: int = 0,
+    low: int = 0,
+    high: int = 0,
+    items: tuple[Item, ...] = (),
+    rest: bytes = b"",
 ) -> bytes:
     stack = b"".join(
-        bytes([value << 1 | (place + 1 < len(items)), weight]) for place, (value, weight) in enumerate(items)
+        bytes([value << 1 | (place + 1 < len(items)), weight])
+        for place, (value, weight) in enumerate(items)
     )
     return bytes([kind, index, low, high]) + bytes(8) + stack + rest
 
@@ -54,8 +62,8 @@ def test_the_packet_selects_the_element_that_is_looked_up(
 
 
 def with_constant_entries(programs: Path) -> Switch:
-    """Return a switch with the constant entries of such a table, which p4c leaves out: here they are as it writes
-    those of other tables.
+    """Return a switch with the constant entries of such a table, which p4c leaves out: here they
+    are as it writes those of other tables.
     """
     program = json.loads((programs / "selected.json").read_bytes())
     [table] = [t for p in program["pipelines"] for t in p["tables"] if t["name"] == "I.constant"]
@@ -70,7 +78,9 @@ def with_constant_entries(programs: Path) -> Switch:
             "action_entry": {"action_id": number, "action_data": [data]},
             "priority": priority,
         }
-        for priority, (key, mask, data) in enumerate([("0x10", "0xf0", "0x1"), ("0x00", "0x00", "0x2")], 1)
+        for priority, (key, mask, data) in enumerate(
+            [("0x10", "0xf0", "0x1"), ("0x00", "0x00", "0x2")], 1
+        )
     ]
     return Switch(load_program(program, "selected.json"))
 
@@ -83,7 +93,10 @@ def test_constant_entries_of_a_table_with_an_action_profile(programs: Path) -> N
             assert answer(switch, asked(2, low=low, high=high)) == expected
     table = switch.tables["I.constant"]
     assert table.is_const
-    assert [(entry.action, entry.args) for entry in table.entries()] == [("I.answer", (1,)), ("I.answer", (2,))]
+    assert [(entry.action, entry.args) for entry in table.entries()] == [
+        ("I.answer", (1,)),
+        ("I.answer", (2,)),
+    ]
     assert not switch.action_profiles["I.answers"].members
 
 
@@ -91,7 +104,10 @@ def test_constant_entries_of_a_table_with_an_action_profile(programs: Path) -> N
 def test_the_base_of_a_hash_is_added_modulo_2_to_the_64th(
     new_switch: Callable[[str], Switch], low: int, high: int
 ) -> None:
-    assert answer(new_switch("selected"), asked(3, low=low, high=high)) == ((low << 8 | high) - 1) % 2**64
+    assert (
+        answer(new_switch("selected"), asked(3, low=low, high=high))
+        == ((low << 8 | high) - 1) % 2**64
+    )
 
 
 def test_a_stack_element_becomes_metadata(switch: Switch) -> None:
@@ -103,12 +119,19 @@ def test_a_stack_element_becomes_metadata(switch: Switch) -> None:
     [(5, 2), (6, -2), (7, 0), (8, 0), (10, 0)],
     ids=["setValid", "setInvalid", "assigned", "push_front", "truncate"],
 )
-def test_egress_sees_headers_that_come_and_go_by_name(switch: Switch, kind: int, change: int) -> None:
-    """The packet length is that of simple_switch, which does not count what assignment and push_front do."""
+def test_egress_sees_headers_that_come_and_go_by_name(
+    switch: Switch, kind: int, change: int
+) -> None:
+    """The packet length is that of simple_switch, which does not count what assignment and
+    push_front do.
+    """
     data = asked(kind, items=((1, 2), (3, 4)), rest=b"payload")
     [(_, packet)] = switch.process(0, data, 0)
     assert int.from_bytes(packet[4:12], "big") == len(data) + change
-    assert len(packet) == {5: len(data) + 2, 6: len(data) - 2, 7: len(data) + 2, 8: len(data), 10: 13}[kind]
+    assert (
+        len(packet)
+        == {5: len(data) + 2, 6: len(data) - 2, 7: len(data) + 2, 8: len(data), 10: 13}[kind]
+    )
 
 
 def test_a_key_has_zeros_for_a_header_that_is_not_there(switch: Switch) -> None:
@@ -140,13 +163,21 @@ def allowed(element: object, mask: int) -> set[int]:
 
 @settings(max_examples=examples(60))
 @given(
-    members=st.lists(st.tuples(ELEMENTS, ELEMENTS), max_size=4), masks=st.tuples(st.integers(0, 7), st.integers(0, 7))
+    members=st.lists(st.tuples(ELEMENTS, ELEMENTS), max_size=4),
+    masks=st.tuples(st.integers(0, 7), st.integers(0, 7)),
 )
-def test_value_sets_against_every_key(members: list[tuple[object, object]], masks: tuple[int, int]) -> None:
+def test_value_sets_against_every_key(
+    members: list[tuple[object, object]], masks: tuple[int, int]
+) -> None:
     values = ValueSet(members)  # type: ignore[arg-type]
-    for full, test in (((7, 7), values.__contains__), (masks, lambda key: values.masked(key, masks))):
+    for full, test in (
+        ((7, 7), values.__contains__),
+        (masks, lambda key: values.masked(key, masks)),
+    ):
         expected = {
-            key for one, two in members for key in itertools.product(allowed(one, full[0]), allowed(two, full[1]))
+            key
+            for one, two in members
+            for key in itertools.product(allowed(one, full[0]), allowed(two, full[1]))
         }
         assert {key for key in itertools.product(range(8), repeat=2) if test(key)} == expected
 
@@ -154,7 +185,12 @@ def test_value_sets_against_every_key(members: list[tuple[object, object]], mask
 def test_a_value_set_decides_what_is_parsed(new_switch: Callable[[str], Switch]) -> None:
     switch = new_switch("selected")
     data = asked(4, low=0x15, high=7, items=((1, 2),))
-    for member, taken in (((0x15, 7), 1), ((0x15, 6), 0), (((0x10, 0xF0), range(7, 9)), 1), ((None, range(8, 9)), 0)):
+    for member, taken in (
+        ((0x15, 7), 1),
+        ((0x15, 6), 0),
+        (((0x10, 0xF0), range(7, 9)), 1),
+        ((None, range(8, 9)), 0),
+    ):
         switch.value_sets["P.pairs"].clear()
         switch.value_sets["P.pairs"].add(member)
         assert answer(switch, data) == (1 << 8 | 2 if taken else 0)

@@ -11,15 +11,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softswitch import BadEntry, DuplicateEntry, MeterCell, MeterConfig, NoSuchEntry, Switch, TableFull, hashes
+from softswitch import (
+    BadEntry,
+    DuplicateEntry,
+    MeterCell,
+    MeterConfig,
+    NoSuchEntry,
+    Switch,
+    TableFull,
+    hashes,
+)
 from tests.drawing import examples
 
-COUNT, WRITE, READ, BYTE_METER, PACKET_METER, POLICED, GROUP, ONE, RANDOM, SUM, BRANCHES, CRC32, CRC16 = range(13)
+(
+    COUNT,
+    WRITE,
+    READ,
+    BYTE_METER,
+    PACKET_METER,
+    POLICED,
+    GROUP,
+    ONE,
+    RANDOM,
+    SUM,
+    BRANCHES,
+    CRC32,
+    CRC16,
+) = range(13)
 CSUM16, IDENTITY, XOR16, SIGNED = range(13, 17)
 GREEN, YELLOW, RED = 0, 1, 2
 
 
-def ask(switch: Switch, what: int, index: int = 0, value: int = 0, result: int = 0, now_ns: int = 0) -> int:
+def ask(
+    switch: Switch, what: int, index: int = 0, value: int = 0, result: int = 0, now_ns: int = 0
+) -> int:
     """Return the result field of the answer."""
     return answer(switch, what, index, value, result, now_ns)[2]
 
@@ -28,7 +53,12 @@ def answer(
     switch: Switch, what: int, index: int = 0, value: int = 0, result: int = 0, now_ns: int = 0
 ) -> tuple[int, int, int]:
     """Return (port, value, result)."""
-    data = bytes([what]) + index.to_bytes(4, "big") + value.to_bytes(4, "big") + result.to_bytes(8, "big")
+    data = (
+        bytes([what])
+        + index.to_bytes(4, "big")
+        + value.to_bytes(4, "big")
+        + result.to_bytes(8, "big")
+    )
     ((port, packet),) = switch.process(2, data, now_ns)
     return port, int.from_bytes(packet[5:9], "big"), int.from_bytes(packet[9:17], "big")
 
@@ -38,7 +68,7 @@ def switch(new_switch: Callable[[str], Switch]) -> Switch:
     return new_switch("stateful")
 
 
-# --------------------------------------------------------------------------------------------------------------- arrays
+# -- arrays ----------------------------------------------------------------------------------------
 
 
 def test_counters(switch: Switch) -> None:
@@ -90,7 +120,7 @@ def test_signed_cells(switch: Switch, value: int, negative: int) -> None:
     assert switch.registers["I.signed_memory"].read(1) == value
 
 
-# --------------------------------------------------------------------------------------------------------------- meters
+# -- meters ----------------------------------------------------------------------------------------
 
 
 class Buckets:
@@ -106,7 +136,9 @@ class Buckets:
         config = self.config
         seconds = Fraction(0 if self.last_ns is None else now_ns - self.last_ns, 10**9)
         self.last_ns = now_ns
-        self.committed = min(self.committed + seconds * config.committed_rate, Fraction(config.committed_burst))
+        self.committed = min(
+            self.committed + seconds * config.committed_rate, Fraction(config.committed_burst)
+        )
         self.peak = min(self.peak + seconds * config.peak_rate, Fraction(config.peak_burst))
         if self.peak < amount:
             return RED
@@ -154,7 +186,10 @@ def test_meters_of_a_program(switch: Switch) -> None:
     switch.meters["I.packet_meter"].configure(2, None)
     assert switch.meters["I.packet_meter"].read(2) is None
     assert ask(switch, PACKET_METER, 2) == GREEN
-    assert (switch.meters["I.byte_meter"].unit, switch.meters["I.packet_meter"].unit) == ("bytes", "packets")
+    assert (switch.meters["I.byte_meter"].unit, switch.meters["I.packet_meter"].unit) == (
+        "bytes",
+        "packets",
+    )
     with pytest.raises(BadEntry, match="peak rate 1 is below"):
         switch.meters["I.packet_meter"].configure(2, MeterConfig(2, 1, 1, 1))
 
@@ -171,7 +206,7 @@ def test_direct_meters_and_time_of_last_use(switch: Switch) -> None:
     assert entry.hit_ns == 7
 
 
-# ---------------------------------------------------------------------------------------------------- action profiles
+# -- action profiles -------------------------------------------------------------------------------
 
 
 def test_a_profile_shares_its_members(switch: Switch) -> None:
@@ -228,7 +263,7 @@ def test_a_group_spreads_by_the_hash_of_the_selector(switch: Switch) -> None:
     profile.delete_group(1)
 
 
-# --------------------------------------------------------------------------------------------------- hashes and others
+# -- hashes and others -----------------------------------------------------------------------------
 
 
 @settings(max_examples=examples(60))
@@ -238,14 +273,21 @@ def test_hashes_of_fields(new_switch: Callable[[str], Switch], index: int, value
     both = index.to_bytes(4, "big") + value.to_bytes(4, "big")
     assert ask(switch, CRC32, index, value) == zlib.crc32(both)
     # Four more bits, filled up with zeros at the end.
-    assert ask(switch, CRC16, index, value) == hashes.make("crc16")(index.to_bytes(4, "big") + b"\x50")
+    assert ask(switch, CRC16, index, value) == hashes.make("crc16")(
+        index.to_bytes(4, "big") + b"\x50"
+    )
     odd = index.to_bytes(4, "big") + bytes([CSUM16])
     assert ask(switch, CSUM16, index, value) == 100 + hashes.csum16(odd) % 1000
     assert ask(switch, IDENTITY, index, value) == int.from_bytes(both, "big") % (2**64 - 1)
-    assert ask(switch, XOR16, index, value) == index >> 16 ^ index & 0xFFFF ^ value >> 16 ^ value & 0xFFFF
+    assert (
+        ask(switch, XOR16, index, value)
+        == index >> 16 ^ index & 0xFFFF ^ value >> 16 ^ value & 0xFFFF
+    )
 
 
-def test_random_numbers_are_in_range_and_the_same_for_the_same_seed(new_switch: Callable[[str], Switch]) -> None:
+def test_random_numbers_are_in_range_and_the_same_for_the_same_seed(
+    new_switch: Callable[[str], Switch],
+) -> None:
     first, second = new_switch("stateful"), new_switch("stateful")
     drawn = [ask(first, RANDOM, value=13) for _ in range(100)]
     assert set(drawn) == {10, 11, 12, 13}
@@ -266,7 +308,10 @@ def test_an_endless_loop_ends(switch: Switch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "value", "result"), [(11, 11, 1), (11, 10, 2), (10, 11, 3), (10, 10, 9), (0xFFFFFFFF, 0xFFFFFFFF, 1)]
+    ("index", "value", "result"),
+    [(11, 11, 1), (11, 10, 2), (10, 11, 3), (10, 10, 9), (0xFFFFFFFF, 0xFFFFFFFF, 1)],
 )
-def test_nested_conditions_in_an_action(switch: Switch, index: int, value: int, result: int) -> None:
+def test_nested_conditions_in_an_action(
+    switch: Switch, index: int, value: int, result: int
+) -> None:
     assert answer(switch, BRANCHES, index, value, 9) == (1, (value + 1) % 2**32, result)

@@ -17,17 +17,37 @@ pytestmark = pytest.mark.wide
 
 def test_packets(capsys: pytest.CaptureFixture[str]) -> None:
     # So many that the hundred objects which Python 3.12 makes once are few of each packet.
-    assert main(["packets", "--packets", "2001", "--seed", "9", "--program", "randoms", "--program", "digests"]) == 0
+    assert (
+        main(
+            [
+                "packets",
+                "--packets",
+                "2001",
+                "--seed",
+                "9",
+                "--program",
+                "randoms",
+                "--program",
+                "digests",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "packet fuzz, seed 9" in out
-    assert [line.split()[1] for line in out.splitlines() if line.startswith(("│ r", "│ d"))] == ["digests", "randoms"]
+    assert [line.split()[1] for line in out.splitlines() if line.startswith(("│ r", "│ d"))] == [
+        "digests",
+        "randoms",
+    ]
     assert "│ all     │ 2,001 " in out
     assert out.splitlines()[-1].startswith("memory grew by at most ")
 
 
 def test_packets_of_an_unknown_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["packets", "--program", "nothing"]) == 1
-    assert capsys.readouterr().err.startswith("--program: there is no 'nothing'; there are arithmetic, ")
+    assert capsys.readouterr().err.startswith(
+        "--program: there is no 'nothing'; there are arithmetic, "
+    )
 
 
 def leaking(genuine: Callable[..., packets.Outcome]) -> Callable[..., packets.Outcome]:
@@ -66,7 +86,9 @@ def test_a_day(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hosts sent 1,000 + switches made " in out
 
 
-def test_a_day_that_does_not_add_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_day_that_does_not_add_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(Carriers, "faults", lambda self: ["one packet missing"])
     assert main(["day", "--packets", "10", "--hours", "0.1"]) == 1
     captured = capsys.readouterr()

@@ -1,4 +1,6 @@
-"""A fabric under constant change, for some virtual minutes; ``python -m tests.soak day`` is the long form."""
+"""A fabric under constant change, for some virtual minutes; ``python -m tests.soak day`` is the
+long form.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,12 @@ def test_every_packet_is_accounted_for(report: Report) -> None:
 
 
 def test_all_that_can_happen_happened(report: Report) -> None:
-    reasons = {reason for switch in report.end.switches for reason, count in switch.dropped.items() if count}
+    reasons = {
+        reason
+        for switch in report.end.switches
+        for reason, count in switch.dropped.items()
+        if count
+    }
     assert reasons == {drop.value for drop in VirtualDrop} - {"no_queue"}
     assert all(switch.replicated for switch in report.end.switches)
     assert report.swaps > 0
@@ -69,7 +76,9 @@ def _lose_a_packet(carriers: Carriers) -> None:
 
 
 def _lose_from_a_queue(carriers: Carriers) -> None:
-    scheduler = next(s for node in carriers.nodes for s in node.switch.ports.values() if s.queued_packets)
+    scheduler = next(
+        s for node in carriers.nodes for s in node.switch.ports.values() if s.queued_packets
+    )
     scheduler.dequeue(carriers.loop.now_ns + SECOND_NS)
 
 
@@ -109,14 +118,18 @@ def _damage(carriers: Carriers) -> None:
         (_damage, "1 packets came with another length"),
     ],
 )
-def test_what_does_not_add_up_is_found(running: Carriers, sabotage: Callable[[Carriers], None], told: str) -> None:
+def test_what_does_not_add_up_is_found(
+    running: Carriers, sabotage: Callable[[Carriers], None], told: str
+) -> None:
     assert running.faults() == []
     sabotage(running)
     assert any(told in fault for fault in running.faults()), running.faults()
 
 
 def test_a_fault_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Carriers, "faults", lambda self: ["something"] if self.loop.now_ns > 400 * SECOND_NS else [])
+    monkeypatch.setattr(
+        Carriers, "faults", lambda self: ["something"] if self.loop.now_ns > 400 * SECOND_NS else []
+    )
     with pytest.raises(SoakError, match=r"^at \d+(\.\d+)? s: something$"):
         soak(2000, HOUR_NS, seed=1)
 

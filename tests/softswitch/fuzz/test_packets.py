@@ -1,4 +1,6 @@
-"""Random and mutated packets through every program, in short; ``python -m tests.soak packets`` is the long form."""
+"""Random and mutated packets through every program, in short; ``python -m tests.soak packets`` is
+the long form.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,18 @@ pytestmark = pytest.mark.wide
 PACKETS = 500
 SEED = 11
 SHORT = {"echelon", "stateful", "parsing", "replication"}
-"""The programs of the default suite: our own and three that reach most of the switch. `make test-long` has all."""
+"""The programs of the default suite: our own and three that reach most of the switch.
+
+`make test-long` has all.
+"""
 
 
 @pytest.mark.parametrize(
     "specimen",
     [
-        pytest.param(specimen, id=specimen.name, marks=() if specimen.name in SHORT else pytest.mark.long)
+        pytest.param(
+            specimen, id=specimen.name, marks=() if specimen.name in SHORT else pytest.mark.long
+        )
         for specimen in specimens()
     ],
 )
@@ -51,11 +58,16 @@ def named(name: str) -> Specimen:
 
 def test_a_seed_gives_the_same_run() -> None:
     one, same, other = (fuzz(named("replicate"), 40, seed) for seed in (1, 1, 2))
-    assert (one.copies, one.sent, one.dropped, one.reached) == (same.copies, same.sent, same.dropped, same.reached)
+    assert (one.copies, one.sent, one.dropped, one.reached) == (
+        same.copies,
+        same.sent,
+        same.dropped,
+        same.reached,
+    )
     assert (one.copies, one.sent) != (other.copies, other.sent)
 
 
-# ------------------------------------------------------------------------------------------ faults that must be found
+# -- faults that must be found ---------------------------------------------------------------------
 
 
 class Broken:
@@ -105,12 +117,15 @@ def test_an_exception_names_program_seed_and_packet(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Driver, "pass_through", fails)
     with pytest.raises(
-        FuzzError, match=r"^randoms: IndexError: out of range\n\(packet 3 of seed 4, to port \d+: [0-9a-f]+\)$"
+        FuzzError,
+        match=(
+            r"^randoms: IndexError: out of range\n\(packet 3 of seed 4, to port \d+: [0-9a-f]+\)$"
+        ),
     ):
         fuzz(named("randoms"), 100, 4)
 
 
-# ------------------------------------------------------------------------------------------------------------- parts
+# -- parts -----------------------------------------------------------------------------------------
 
 
 def test_reach_tells_new_parts() -> None:

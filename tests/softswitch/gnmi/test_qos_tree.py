@@ -27,7 +27,9 @@ def path(text: str) -> gnmi.Path:
 def update(text: str, value: object) -> gnmi.Update:
     if isinstance(value, int) and not isinstance(value, bool):
         return gnmi.Update(path=path(text), val=gnmi.TypedValue(uint_val=value))
-    return gnmi.Update(path=path(text), val=gnmi.TypedValue(json_ietf_val=json.dumps(value).encode()))
+    return gnmi.Update(
+        path=path(text), val=gnmi.TypedValue(json_ietf_val=json.dumps(value).encode())
+    )
 
 
 @pytest.fixture
@@ -56,8 +58,16 @@ def from_json(tree: QosTree, text: str, encoding: int = gnmi.JSON_IETF) -> objec
 
 def test_leaf_by_leaf(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
     config = QUEUE.format(1, 3) + "/config/softswitch:"
-    values = {"level": 6, "weight": 1023, "min-rate": 1000, "max-rate": 5_000_000_000, "depth": 123456}
-    tree.set(gnmi.SetRequest(update=[update(config + name, value) for name, value in values.items()]), 0)
+    values = {
+        "level": 6,
+        "weight": 1023,
+        "min-rate": 1000,
+        "max-rate": 5_000_000_000,
+        "depth": 123456,
+    }
+    tree.set(
+        gnmi.SetRequest(update=[update(config + name, value) for name, value in values.items()]), 0
+    )
     assert ports[1].config(3) == QueueConfig(6, 1023, 1000, 5_000_000_000, 123456)
     for name, value in values.items():
         assert list(scalars(tree, config + name).values()) == [value]
@@ -77,7 +87,12 @@ def test_a_port_that_has_gone_is_not_there_for_paths_that_were_set_before(
 
 
 def test_a_container_at_once(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
-    value = {"name": "2", "softswitch:level": 1, "softswitch:weight": 9, "softswitch:max-rate": "18446744073709551615"}
+    value = {
+        "name": "2",
+        "softswitch:level": 1,
+        "softswitch:weight": 9,
+        "softswitch:max-rate": "18446744073709551615",
+    }
     tree.set(gnmi.SetRequest(update=[update(QUEUE.format(2, 2) + "/config", value)]), 0)
     assert ports[2].config(2) == QueueConfig(1, 9, 0, 2**64 - 1)
     assert from_json(tree, QUEUE.format(2, 2) + "/config") == {
@@ -95,7 +110,9 @@ def test_many_ports_in_one_value(tree: QosTree, ports: dict[int, PortScheduler])
         "interface": [
             {
                 "interface-id": str(port),
-                "output": {"queues": {"queue": [{"name": "0", "config": {"softswitch:weight": port * 10}}]}},
+                "output": {
+                    "queues": {"queue": [{"name": "0", "config": {"softswitch:weight": port * 10}}]}
+                },
             }
             for port in ports
         ]
@@ -110,7 +127,9 @@ def test_what_is_got_can_be_set(tree: QosTree, ports: dict[int, PortScheduler]) 
     fresh = {1: PortScheduler(10**9), 2: PortScheduler(None)}
     QosTree(fresh).set(gnmi.SetRequest(replace=[gnmi.Update(path=entry.path, val=entry.val)]), 0)
     for port in (1, 2):
-        assert [fresh[port].config(queue) for queue in range(8)] == [ports[port].config(queue) for queue in range(8)]
+        assert [fresh[port].config(queue) for queue in range(8)] == [
+            ports[port].config(queue) for queue in range(8)
+        ]
 
 
 def test_port_rate(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
@@ -123,9 +142,14 @@ def test_port_rate(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
     assert ports[1].rate_bps == 10**9, "deleting returns to the rate from before anyone set it"
 
 
-def test_replace_and_delete_restore_what_they_do_not_mention(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_replace_and_delete_restore_what_they_do_not_mention(
+    tree: QosTree, ports: dict[int, PortScheduler]
+) -> None:
     ports[1].configure(3, QueueConfig(1, 50, 0, 10**6), 0)
-    tree.set(gnmi.SetRequest(replace=[update(QUEUE.format(1, 3) + "/config", {"softswitch:weight": 7})]), 0)
+    tree.set(
+        gnmi.SetRequest(replace=[update(QUEUE.format(1, 3) + "/config", {"softswitch:weight": 7})]),
+        0,
+    )
     assert ports[1].config(3) == QueueConfig(level=3, weight=7)
     tree.set(gnmi.SetRequest(delete=[path(QUEUE.format(1, 3))]), 0)
     assert ports[1].config(3) == STRICT_QUEUES[3]
@@ -133,7 +157,9 @@ def test_replace_and_delete_restore_what_they_do_not_mention(tree: QosTree, port
 
 def test_order_is_delete_replace_update(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
     leaf = QUEUE.format(1, 0) + "/config/softswitch:weight"
-    tree.set(gnmi.SetRequest(update=[update(leaf, 3)], replace=[update(leaf, 2)], delete=[path(leaf)]), 0)
+    tree.set(
+        gnmi.SetRequest(update=[update(leaf, 3)], replace=[update(leaf, 2)], delete=[path(leaf)]), 0
+    )
     assert ports[1].config(0).weight == 3
 
 
@@ -156,7 +182,8 @@ def test_wildcards_and_kinds(tree: QosTree) -> None:
     every = scalars(tree, "/")
     assert len(every) == 2 * 8 * 11 + 2 * 5
     assert scalars(
-        tree, "/qos/interfaces/interface[interface-id=*]/output/queues/queue[name=7]/config/softswitch:level"
+        tree,
+        "/qos/interfaces/interface[interface-id=*]/output/queues/queue[name=7]/config/softswitch:level",
     ) == {QUEUE.format(port, 7)[1:] + "/config/softswitch:level": 7 for port in (1, 2)}
     config = scalars(tree, "/", gnmi.GetRequest.CONFIG)
     state = scalars(tree, "/", gnmi.GetRequest.STATE)
@@ -185,7 +212,11 @@ REFUSED_SETS: list[tuple[str, object, str]] = [
         "there is no 'softswitch:colour'; there are: name, softswitch:level",
     ),
     (QUEUE.format(1, 0) + "/config/level", 1, "there is no 'level'"),
-    (QUEUE.format(1, 0) + "/config", {"softswitch:min-rate": 5, "softswitch:max-rate": 4}, "below min_rate_bps"),
+    (
+        QUEUE.format(1, 0) + "/config",
+        {"softswitch:min-rate": 5, "softswitch:max-rate": 4},
+        "below min_rate_bps",
+    ),
     (QUEUE.format(1, 0) + "/config", {"name": "1"}, "is not the name in the path"),
     (QUEUE.format(1, 0) + "/config", 5, "5 is not a JSON object"),
     (QUEUE.format(1, 0) + "/state/transmit-pkts", 1, "read-only"),
@@ -194,7 +225,11 @@ REFUSED_SETS: list[tuple[str, object, str]] = [
     (QUEUE.format(9, 0) + "/config/softswitch:level", 1, "no '9' there; ports: 1, 2"),
     (QUEUE.format("01", 0) + "/config/softswitch:level", 1, "no '01' there"),
     (QUEUE.format("*", 0) + "/config/softswitch:level", 1, "needs the key of every list"),
-    ("/qos/interfaces/interface/output/queues/queue[name=1]/config/softswitch:level", 1, "needs the key of every list"),
+    (
+        "/qos/interfaces/interface/output/queues/queue[name=1]/config/softswitch:level",
+        1,
+        "needs the key of every list",
+    ),
     ("/qos/interfaces/interface[name=1]/output", {}, "the key of 'interface' is interface-id"),
     ("/qos/interfaces", {"interface": {}}, "is not a JSON list"),
     ("/qos/interfaces", {"interface": [{"output": {}}]}, "has no 'interface-id'"),
@@ -220,7 +255,9 @@ def test_refused_set_names_the_reason_and_changes_nothing(
         tree.set(request, 0)
     assert caught.value.status.code == Code.INVALID_ARGUMENT
     assert reason in caught.value.status.message
-    assert all(port.config(queue) == STRICT_QUEUES[queue] for port in ports.values() for queue in range(8))
+    assert all(
+        port.config(queue) == STRICT_QUEUES[queue] for port in ports.values() for queue in range(8)
+    )
     assert (ports[1].rate_bps, ports[2].rate_bps) == (10**9, None)
 
 
@@ -248,15 +285,32 @@ def test_refused_values(tree: QosTree, value: gnmi.TypedValue) -> None:
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda tree: list(tree.get(path("/qos/nothing"), None, 0, gnmi.PROTO)), Code.INVALID_ARGUMENT),
-        (lambda tree: list(tree.get(path(QUEUE.format(5, 0)), None, 0, gnmi.PROTO)), Code.NOT_FOUND),
+        (
+            lambda tree: list(tree.get(path("/qos/nothing"), None, 0, gnmi.PROTO)),
+            Code.INVALID_ARGUMENT,
+        ),
+        (
+            lambda tree: list(tree.get(path(QUEUE.format(5, 0)), None, 0, gnmi.PROTO)),
+            Code.NOT_FOUND,
+        ),
         (lambda tree: list(tree.get(path("/"), None, 0, gnmi.ASCII)), Code.UNIMPLEMENTED),
         (lambda tree: list(tree.get(path("/"), None, 0, 77)), Code.UNIMPLEMENTED),
-        (lambda tree: list(tree.get(gnmi.Path(element=["qos"]), None, 0, gnmi.PROTO)), Code.INVALID_ARGUMENT),
-        (lambda tree: list(tree.get(gnmi.Path(origin="cli"), None, 0, gnmi.PROTO)), Code.INVALID_ARGUMENT),
-        (lambda tree: tree.set(gnmi.SetRequest(union_replace=[gnmi.Update()]), 0), Code.UNIMPLEMENTED),
         (
-            lambda tree: tree.set(gnmi.SetRequest(delete=[path(QUEUE.format(1, 1) + "/state/name")]), 0),
+            lambda tree: list(tree.get(gnmi.Path(element=["qos"]), None, 0, gnmi.PROTO)),
+            Code.INVALID_ARGUMENT,
+        ),
+        (
+            lambda tree: list(tree.get(gnmi.Path(origin="cli"), None, 0, gnmi.PROTO)),
+            Code.INVALID_ARGUMENT,
+        ),
+        (
+            lambda tree: tree.set(gnmi.SetRequest(union_replace=[gnmi.Update()]), 0),
+            Code.UNIMPLEMENTED,
+        ),
+        (
+            lambda tree: tree.set(
+                gnmi.SetRequest(delete=[path(QUEUE.format(1, 1) + "/state/name")]), 0
+            ),
             Code.INVALID_ARGUMENT,
         ),
     ],
@@ -279,7 +333,9 @@ def test_refused_requests(tree: QosTree, call: Callable[[QosTree], object], code
         max_size=12,
     )
 )
-def test_a_set_is_the_sequence_of_its_updates_or_nothing(changes: list[tuple[int, int, str, int]]) -> None:
+def test_a_set_is_the_sequence_of_its_updates_or_nothing(
+    changes: list[tuple[int, int, str, int]],
+) -> None:
     ports = {1: PortScheduler(None), 2: PortScheduler(None)}
     request = gnmi.SetRequest(
         update=[
@@ -296,8 +352,13 @@ def test_a_set_is_the_sequence_of_its_updates_or_nothing(changes: list[tuple[int
     legal = True
     for port, queue, leaf, value in changes:
         expected[port, queue][leaf] = value
-        legal &= not (leaf == "level" and value > 7) and not (leaf == "weight" and not 1 <= value <= 1023)
-    legal &= all(not values["max-rate"] or values["max-rate"] >= values["min-rate"] for values in expected.values())
+        legal &= not (leaf == "level" and value > 7) and not (
+            leaf == "weight" and not 1 <= value <= 1023
+        )
+    legal &= all(
+        not values["max-rate"] or values["max-rate"] >= values["min-rate"]
+        for values in expected.values()
+    )
     if legal:
         QosTree(ports).set(request, 0)
     else:
@@ -306,6 +367,10 @@ def test_a_set_is_the_sequence_of_its_updates_or_nothing(changes: list[tuple[int
         expected = before
     for (port, queue), values in expected.items():
         config = ports[port].config(queue)
-        assert [config.level, config.weight, config.min_rate_bps, config.max_rate_bps or 0, config.depth_bytes] == list(
-            values.values()
-        )
+        assert [
+            config.level,
+            config.weight,
+            config.min_rate_bps,
+            config.max_rate_bps or 0,
+            config.depth_bytes,
+        ] == list(values.values())

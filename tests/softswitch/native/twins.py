@@ -1,4 +1,5 @@
-"""The native engine against the Python engine: the same entries, packets and times, and all that can be seen compared.
+"""The native engine against the Python engine: the same entries, packets and times, and all that
+can be seen compared.
 
 python -m tests.softswitch.native.twins --packets 1000000
 """
@@ -33,7 +34,9 @@ SANITIZED = Compiler(
         *("-DPACKET_ROOM=0", "-DNO_POOL"),
     ),
 )
-"""The compiler whose libraries end the process when they leave their memory, or do what C leaves undefined."""
+"""The compiler whose libraries end the process when they leave their memory, or do what C leaves
+undefined.
+"""
 _BATCH = 50
 _PASSES = 8
 
@@ -50,7 +53,9 @@ class Side:
     changes: Configuration
     digests: list[Any] = field(default_factory=list)
 
-    def pass_through(self, port: int, data: bytes, now_ns: int, waits: list[tuple[int, int, int]]) -> list[Any]:
+    def pass_through(
+        self, port: int, data: bytes, now_ns: int, waits: list[tuple[int, int, int]]
+    ) -> list[Any]:
         """Return what a packet leads to: what is queued and what leaves, in order."""
         seen: list[Any] = []
         waiting = list(self.switch.ingress(port, data, now_ns))
@@ -76,7 +81,9 @@ class Side:
         for name, table in switch.tables.items():
             if table.stateful:
                 entries = (*table.entries(), table.default_entry)
-                found[f"table {name}"] = [(e.handle, e.packets, e.bytes, e.hit_ns, e.meter.config) for e in entries]
+                found[f"table {name}"] = [
+                    (e.handle, e.packets, e.bytes, e.hit_ns, e.meter.config) for e in entries
+                ]
         return found
 
 
@@ -89,9 +96,16 @@ def _side(switch: Switch, vocabulary_seed: str) -> Side:
 
 
 def compare(
-    specimen: Specimen, count: int, seed: int, native: NativeProgram, advance: Callable[[int], None] = lambda _: None
+    specimen: Specimen,
+    count: int,
+    seed: int,
+    native: NativeProgram,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Put `count` packets through both engines; return how many led to something. Raises TwinError."""
+    """Put `count` packets through both engines; return how many led to something.
+
+    Raises TwinError.
+    """
     program = specimen.load()
     rng = random.Random(f"{seed} {specimen.name}")
     one = _side(Switch(program, seed=seed), f"{seed} entries")
@@ -121,15 +135,28 @@ def compare(
             corpus.add(data)
         now_ns += rng.choice((0, 1, 999, 1000, 10**6, 10**9, 1 << 40))
         highest = one.switch.max_port
-        port = rng.choice((0, 1, 2, 3, highest)) if rng.random() < 0.99 else rng.choice((-1, highest + 1, 1 << 20))
-        waits = [(rng.choice((0, 1000, 10**7)), rng.randrange(70), rng.choice((0, 3, 1 << 20))) for _ in range(_PASSES)]
+        port = (
+            rng.choice((0, 1, 2, 3, highest))
+            if rng.random() < 0.99
+            else rng.choice((-1, highest + 1, 1 << 20))
+        )
+        waits = [
+            (rng.choice((0, 1000, 10**7)), rng.randrange(70), rng.choice((0, 3, 1 << 20)))
+            for _ in range(_PASSES)
+        ]
         if rng.random() < 0.2:
-            found, wanted = other.switch.process(port, data, now_ns), one.switch.process(port, data, now_ns)
+            found, wanted = (
+                other.switch.process(port, data, now_ns),
+                one.switch.process(port, data, now_ns),
+            )
         else:
             wanted = one.pass_through(port, data, now_ns, waits)
             found = other.pass_through(port, data, now_ns, waits)
         effects += bool(wanted)
-        place = f"{specimen.name}: packet {number} of seed {seed}, to port {port}: {data.hex() or 'no bytes'}"
+        place = (
+            f"{specimen.name}: packet {number} of seed {seed}, to port {port}:"
+            f" {data.hex() or 'no bytes'}"
+        )
         if found != wanted:
             raise TwinError(f"{place}\nPython: {wanted}\nnative: {found}")
         if number % _BATCH == _BATCH - 2 or number == count - 1:
@@ -140,14 +167,19 @@ def compare(
 def _same(one: dict[str, Any], other: dict[str, Any], place: str) -> None:
     for name, wanted in one.items():
         if other[name] != wanted:
-            raise TwinError(f"{place}\n{name} differs afterwards\nPython: {wanted}\nnative: {other[name]}")
+            raise TwinError(
+                f"{place}\n{name} differs afterwards\nPython: {wanted}\nnative: {other[name]}"
+            )
 
 
 def sanitizers() -> dict[str, str]:
     """Return the environment in which sanitized libraries can be loaded."""
     libraries = [
         subprocess.run(
-            [SANITIZED.command[0], f"-print-file-name={name}"], capture_output=True, text=True, check=True
+            [SANITIZED.command[0], f"-print-file-name={name}"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
@@ -157,13 +189,27 @@ def sanitizers() -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--packets", type=int, default=100_000, metavar="N", help="in all (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of packets and entries (default %(default)s)")
-    parser.add_argument("--program", action="append", metavar="NAME", help="only this one; may be repeated")
-    parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UndefinedBehaviorSanitizer")
+    parser.add_argument(
+        "--packets", type=int, default=100_000, metavar="N", help="in all (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of packets and entries (default %(default)s)"
+    )
+    parser.add_argument(
+        "--program", action="append", metavar="NAME", help="only this one; may be repeated"
+    )
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="with AddressSanitizer and UndefinedBehaviorSanitizer",
+    )
     options = parser.parse_args()
     if options.sanitize and "LD_PRELOAD" not in os.environ:
-        os.execve(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]], os.environ | sanitizers())
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", __spec__.name, *sys.argv[1:]],
+            os.environ | sanitizers(),
+        )
     chosen = [s for s in specimens() if not options.program or s.name in options.program]
     failed = 0
     for specimen in chosen:
@@ -176,7 +222,10 @@ def main() -> int:
         try:
             count = options.packets // len(chosen)
             effects = compare(specimen, count, options.seed, native)
-            print(f"{specimen.name}: {count:,} packets, {effects:,} with an effect: no difference", flush=True)
+            print(
+                f"{specimen.name}: {count:,} packets, {effects:,} with an effect: no difference",
+                flush=True,
+            )
         except TwinError as error:
             print(error, flush=True)
             failed = 1

@@ -35,10 +35,14 @@ EVERYTHING = [
 
 
 class Everything:
-    """The program: its pipeline config, and messages in text form with `$alias` for the id of an entity."""
+    """The program: its pipeline config, and messages in text form with `$alias` for the id of an
+    entity.
+    """
 
     def __init__(self) -> None:
-        self.p4info = text_format.Parse((HERE / "everything.p4info.txtpb").read_text(), p4i.P4Info())
+        self.p4info = text_format.Parse(
+            (HERE / "everything.p4info.txtpb").read_text(), p4i.P4Info()
+        )
         self.json = (HERE / "everything.json").read_bytes()
         self.ids = {
             entity.preamble.alias: entity.preamble.id
@@ -54,13 +58,17 @@ class Everything:
         return config
 
     def entity(self, text: str) -> p4r.Entity:
-        return text_format.Parse(re.sub(r"\$(\w+)", lambda found: str(self.ids[found[1]]), text), p4r.Entity())
+        return text_format.Parse(
+            re.sub(r"\$(\w+)", lambda found: str(self.ids[found[1]]), text), p4r.Entity()
+        )
 
     def update(self, kind: str, text: str) -> p4r.Update:
         return p4r.Update(type=p4r.Update.Type.Value(kind), entity=self.entity(text))
 
     def exact(self, number: int, port: int = 2, kind: str = "INSERT") -> p4r.Update:
-        """Return an entry of exact_table: destination `number`, ingress port 1, forward to `port`."""
+        """Return an entry of exact_table: destination `number`, ingress port 1, forward to
+        `port`.
+        """
         key = "".join(f"\\x{byte:02x}" for byte in number.to_bytes(6, "big").lstrip(b"\0") or b"\0")
         return self.update(
             kind,
@@ -74,7 +82,9 @@ class Everything:
 class Controller:
     """One stream to a device, and the unary requests that go with its election id."""
 
-    def __init__(self, device: Device, program: Everything, election_id: int | None = 1, role: str = "") -> None:
+    def __init__(
+        self, device: Device, program: Everything, election_id: int | None = 1, role: str = ""
+    ) -> None:
         self.device = device
         self.program = program
         self.election_id = election_id

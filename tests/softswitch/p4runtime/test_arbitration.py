@@ -1,4 +1,6 @@
-"""Arbitration: the specification's rules one by one, and random histories against a model of the whole history."""
+"""Arbitration: the specification's rules one by one, and random histories against a model of the
+whole history.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,16 @@ from tests.drawing import examples
 DEVICE = 7
 
 
-def claim(election_id: int | None, role: str = "", config: object = None, device_id: int = DEVICE) -> Claim:
+def claim(
+    election_id: int | None, role: str = "", config: object = None, device_id: int = DEVICE
+) -> Claim:
     return Claim(device_id, role, election_id, config)
 
 
 def codes(outcomes: list[Notice | Termination]) -> list[tuple[object, Code]]:
     return [
-        (outcome.stream, outcome.code if isinstance(outcome, Notice) else outcome.status.code) for outcome in outcomes
+        (outcome.stream, outcome.code if isinstance(outcome, Notice) else outcome.status.code)
+        for outcome in outcomes
     ]
 
 
@@ -135,7 +140,9 @@ def test_too_many_streams() -> None:
 def test_role_config_is_the_primarys_latest() -> None:
     arbitration = Arbitration(DEVICE)
     arbitration.claim("a", claim(5, "r", "first"))
-    assert arbitration.claim("b", claim(3, "r", "ignored")) == [Notice("b", "r", "first", 5, Code.ALREADY_EXISTS)]
+    assert arbitration.claim("b", claim(3, "r", "ignored")) == [
+        Notice("b", "r", "first", 5, Code.ALREADY_EXISTS)
+    ]
     assert arbitration.claim("a", claim(5, "r", "second")) == [
         Notice("b", "r", "second", 5, Code.ALREADY_EXISTS),
         Notice("a", "r", "second", 5, Code.OK),
@@ -150,7 +157,11 @@ class RoleModel:
     live: dict[int, int | None] = field(default_factory=dict)
 
     def primary(self) -> int | None:
-        holders = [stream for stream, election_id in self.live.items() if self.ever and election_id == max(self.ever)]
+        holders = [
+            stream
+            for stream, election_id in self.live.items()
+            if self.ever and election_id == max(self.ever)
+        ]
         assert len(holders) <= 1
         return holders[0] if holders else None
 
@@ -188,7 +199,9 @@ class ArbitrationHistories(RuleBasedStateMachine):
             expected = Code.NOT_FOUND if current is None else Code.FAILED_PRECONDITION
         elif current is not None and current != role:
             expected = Code.FAILED_PRECONDITION
-        elif election_id is not None and election_id in [i for s, i in model.live.items() if s != stream]:
+        elif election_id is not None and election_id in [
+            i for s, i in model.live.items() if s != stream
+        ]:
             expected = Code.INVALID_ARGUMENT
         elif current is None and len(model.live) == 3:
             expected = Code.RESOURCE_EXHAUSTED
@@ -197,7 +210,9 @@ class ArbitrationHistories(RuleBasedStateMachine):
         outcomes = self.arbitration.claim(stream, claim(election_id, role, device_id=device_id))
         refused = [outcome for outcome in outcomes if isinstance(outcome, Termination)]
         if expected:
-            assert [(outcome.stream, outcome.status.code) for outcome in refused] == [(stream, expected)]
+            assert [(outcome.stream, outcome.status.code) for outcome in refused] == [
+                (stream, expected)
+            ]
             if current is not None:
                 del self.roles[current].live[stream]
         else:
@@ -226,15 +241,23 @@ class ArbitrationHistories(RuleBasedStateMachine):
                 if stream == primary:
                     assert notice.code == Code.OK
                 else:
-                    assert notice.code == (Code.NOT_FOUND if primary is None else Code.ALREADY_EXISTS)
+                    assert notice.code == (
+                        Code.NOT_FOUND if primary is None else Code.ALREADY_EXISTS
+                    )
                 assert notice.election_id == (max(role.ever) if role.ever else None)
                 assert notice.role == name
             for election_id in (None, *range(5)):
-                writes = primary is not None and election_id is not None and role.live[primary] == election_id
+                writes = (
+                    primary is not None
+                    and election_id is not None
+                    and role.live[primary] == election_id
+                )
                 assert self.arbitration.is_primary(name, election_id) == writes
         expected = [role.primary() for role in self.roles.values() if role.primary() is not None]
         assert sorted(map(str, self.arbitration.primaries())) == sorted(map(str, expected))
 
 
-ArbitrationHistories.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=25, deadline=None)
+ArbitrationHistories.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=25, deadline=None
+)
 TestArbitrationHistories = ArbitrationHistories.TestCase

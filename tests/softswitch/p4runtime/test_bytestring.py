@@ -1,4 +1,6 @@
-"""Canonical byte strings against the specification's own table of examples and against exhaustive search."""
+"""Canonical byte strings against the specification's own table of examples and against exhaustive
+search.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.p4runtime.bytestring import OutOfRangeError, decode, decode_signed, encode, encode_signed
+from softswitch.p4runtime.bytestring import (
+    OutOfRangeError,
+    decode,
+    decode_signed,
+    encode,
+    encode_signed,
+)
 
 
 def shortest(value: int, signed: bool) -> bytes:
@@ -22,7 +30,14 @@ def shortest(value: int, signed: bool) -> bytes:
 # P4Runtime specification, tables "Examples of valid bytestring encoding" and "... invalid ...".
 @pytest.mark.parametrize(
     ("width", "text", "value"),
-    [(8, "63", 99), (16, "63", 99), (16, "3064", 12388), (16, "003064", 12388), (12, "0063", 99), (1, "00", 0)],
+    [
+        (8, "63", 99),
+        (16, "63", 99),
+        (16, "3064", 12388),
+        (16, "003064", 12388),
+        (12, "0063", 99),
+        (1, "00", 0),
+    ],
 )
 def test_valid_examples(width: int, text: str, value: int) -> None:
     assert decode(bytes.fromhex(text), width) == value
@@ -36,7 +51,9 @@ def test_valid_signed_examples(width: int, text: str, value: int) -> None:
     assert decode_signed(bytes.fromhex(text), width) == value
 
 
-@pytest.mark.parametrize(("width", "text"), [(8, "0163"), (16, "013064"), (8, ""), (7, "80"), (1, "02")])
+@pytest.mark.parametrize(
+    ("width", "text"), [(8, "0163"), (16, "013064"), (8, ""), (7, "80"), (1, "02")]
+)
 def test_invalid_examples(width: int, text: str) -> None:
     with pytest.raises(OutOfRangeError, match="bit<"):
         decode(bytes.fromhex(text), width)

@@ -1,4 +1,6 @@
-"""Several threads at once: forwarding goes on while controllers write, and primaries follow each other in order."""
+"""Several threads at once: forwarding goes on while controllers write, and primaries follow each
+other in order.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_packets_pass_between_the_updates_of_one_write(program: Any) -> None:
     claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(1))
     stream.receive(p4r.StreamMessageRequest(arbitration=claim))
     request = p4r.WriteRequest(
-        device_id=1, election_id=U128.encode(1), updates=list(updates(program.p4info, "exact_table", 4000))
+        device_id=1,
+        election_id=U128.encode(1),
+        updates=list(updates(program.p4info, "exact_table", 4000)),
     )
     table = device.switch.tables["IngressImpl.exact_table"]
     seen: set[int] = set()
@@ -65,10 +69,15 @@ def test_a_new_primary_waits_for_the_writes_of_the_former(
     store = pipeline._stores["register_entry"]  # noqa: SLF001
     ((number, register),) = store._arrays.items()  # noqa: SLF001
     gate = store._arrays[number] = Gate(register)  # noqa: SLF001
-    cell = 'register_entry { register_id: $last_type index { index: 1 } data { bitstring: "\x07" } }'
+    cell = (
+        'register_entry { register_id: $last_type index { index: 1 } data { bitstring: "\x07" } }'
+    )
     outcome: list[Any] = []
     writing = threading.Thread(
-        target=lambda: outcome.extend(controller.write(program.update("MODIFY", cell), program.exact(1))), daemon=True
+        target=lambda: outcome.extend(
+            controller.write(program.update("MODIFY", cell), program.exact(1))
+        ),
+        daemon=True,
     )
     writing.start()
     assert gate.entered.wait(TIMEOUT_S)

@@ -19,7 +19,11 @@ HERE = Path(__file__).parent
 def device() -> Device:
     p4info = text_format.Parse((HERE / "constants.p4info.txtpb").read_text(), p4i.P4Info())
     device = Device()
-    device.install(p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=(HERE / "constants.json").read_bytes()))
+    device.install(
+        p4r.ForwardingPipelineConfig(
+            p4info=p4info, p4_device_config=(HERE / "constants.json").read_bytes()
+        )
+    )
     stream = device.open_stream(lambda message: None, lambda status: None)
     claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(1))
     stream.receive(p4r.StreamMessageRequest(arbitration=claim))
@@ -28,7 +32,9 @@ def device() -> Device:
 
 @pytest.fixture
 def initial() -> list[p4r.TableEntry]:
-    """Return the program's entries according to p4c, with byte strings shortened to the canonical form."""
+    """Return the program's entries according to p4c, with byte strings shortened to the canonical
+    form.
+    """
     request = text_format.Parse((HERE / "constants.entries.txtpb").read_text(), p4r.WriteRequest())
     entries = [update.entity.table_entry for update in request.updates]
     for entry in entries:
@@ -53,7 +59,9 @@ def read(device: Device) -> list[p4r.TableEntry]:
 
 def write(device: Device, kind: int, entry: p4r.TableEntry) -> Status:
     update = p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry))  # type: ignore[arg-type]
-    (status,) = device.write(p4r.WriteRequest(device_id=1, election_id=U128.encode(1), updates=[update]))
+    (status,) = device.write(
+        p4r.WriteRequest(device_id=1, election_id=U128.encode(1), updates=[update])
+    )
     return status
 
 
@@ -68,7 +76,9 @@ def test_constant_entries_stay(device: Device, initial: list[p4r.TableEntry]) ->
         if not entry.is_const:
             continue
         for kind in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE):
-            assert write(device, kind, entry).code == Code.INVALID_ARGUMENT, "is_const cannot be written"
+            assert write(device, kind, entry).code == Code.INVALID_ARGUMENT, (
+                "is_const cannot be written"
+            )
         entry.is_const = False
         for kind in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE):
             assert write(device, kind, entry).code == Code.PERMISSION_DENIED
@@ -80,7 +90,9 @@ def test_constant_entries_stay(device: Device, initial: list[p4r.TableEntry]) ->
     assert read(device) == before
 
 
-def test_direct_resources_of_constant_entries(device: Device, initial: list[p4r.TableEntry]) -> None:
+def test_direct_resources_of_constant_entries(
+    device: Device, initial: list[p4r.TableEntry]
+) -> None:
     entry = initial[0]
     entry.is_const = False
     entry.ClearField("action")

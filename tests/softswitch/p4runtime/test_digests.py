@@ -1,4 +1,6 @@
-"""Digest lists: the pure state machine against the specification's pseudo-code, and the flow through a device."""
+"""Digest lists: the pure state machine against the specification's pseudo-code, and the flow
+through a device.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from softswitch.p4runtime.digests import DigestConfig, DigestLists
 from softswitch.rpc.status import Code
 from tests.drawing import examples
 
-LEARN_ALL = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
+LEARN_ALL = (
+    "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
+)
 
 
 def frame(src: int) -> bytes:
@@ -47,7 +51,10 @@ def lists(controller: Any) -> list[tuple[int, list[int]]]:
     return [
         (
             message.digest.timestamp,
-            [int.from_bytes(data.struct.members[0].bitstring, "big") for data in message.digest.data],
+            [
+                int.from_bytes(data.struct.members[0].bitstring, "big")
+                for data in message.digest.data
+            ],
         )
         for message in controller.inbox
         if message.HasField("digest")
@@ -55,12 +62,14 @@ def lists(controller: Any) -> list[tuple[int, list[int]]]:
 
 
 def acknowledge(controller: Any, position: int = -1) -> None:
-    digest = [message.digest for message in controller.inbox if message.HasField("digest")][position]
+    digest = [message.digest for message in controller.inbox if message.HasField("digest")][
+        position
+    ]
     ack = p4r.DigestListAck(digest_id=digest.digest_id, list_id=digest.list_id)
     controller.stream.receive(p4r.StreamMessageRequest(digest_ack=ack))
 
 
-# -- through a device --------------------------------------------------------------------------------------------------
+# -- through a device ------------------------------------------------------------------------------
 
 
 def test_nothing_is_sent_unless_enabled(learner: Any) -> None:
@@ -79,7 +88,11 @@ def test_data_has_the_shape_of_the_p4info(learner: Any) -> None:
     assert message.digest.digest_id == learner.program.ids["station_t"]
     assert message.digest.timestamp == 77
     (data,) = message.digest.data
-    assert [member.WhichOneof("data") for member in data.struct.members] == ["bitstring", "bitstring", "bool"]
+    assert [member.WhichOneof("data") for member in data.struct.members] == [
+        "bitstring",
+        "bitstring",
+        "bool",
+    ]
     assert data.struct.members[0].bitstring == b"\xaa\xbb\xcc\xdd"
     assert data.struct.members[1].bitstring == b"\x01\x2c"
     assert data.struct.members[2].bool is False
@@ -115,7 +128,9 @@ def test_unacknowledged_messages_are_not_repeated(learner: Any) -> None:
     assert lists(learner)[2:] == [(2, [5])]
     learner.device.tick(51)
     receive(learner, 51, 5, 6)
-    assert lists(learner)[3:] == [(51, [6])], "6 was sent at 1 and has expired, 5 was sent at 2 and has not"
+    assert lists(learner)[3:] == [(51, [6])], (
+        "6 was sent at 1 and has expired, 5 was sent at 2 and has not"
+    )
 
 
 def test_list_ids_differ_even_across_pipelines(learner: Any) -> None:
@@ -127,7 +142,9 @@ def test_list_ids_differ_even_across_pipelines(learner: Any) -> None:
     receive(learner, 2, 6)
     assert not learner.device.wait_acknowledged(0)
     acknowledge(learner, 0)
-    assert not learner.device.wait_acknowledged(0), "an acknowledgement of the old pipeline's list is no other's"
+    assert not learner.device.wait_acknowledged(0), (
+        "an acknowledgement of the old pipeline's list is no other's"
+    )
     acknowledge(learner, 1)
     assert learner.device.wait_acknowledged(0)
 
@@ -140,7 +157,9 @@ def test_smaller_list_size_cuts_what_has_gathered(learner: Any) -> None:
     assert lists(learner) == [(2, [1, 2, 3, 4])]
 
 
-def test_backups_get_none_and_may_not_acknowledge(learner: Any, connect: Callable[..., Any]) -> None:
+def test_backups_get_none_and_may_not_acknowledge(
+    learner: Any, connect: Callable[..., Any]
+) -> None:
     backup = connect(None)
     enable(learner, 1, 0, 50)
     receive(learner, 1, 5)
@@ -154,7 +173,9 @@ def test_backups_get_none_and_may_not_acknowledge(learner: Any, connect: Callabl
 
 
 def test_acknowledging_an_unknown_digest(learner: Any) -> None:
-    learner.stream.receive(p4r.StreamMessageRequest(digest_ack=p4r.DigestListAck(digest_id=9, list_id=1)))
+    learner.stream.receive(
+        p4r.StreamMessageRequest(digest_ack=p4r.DigestListAck(digest_id=9, list_id=1))
+    )
     assert learner.inbox[-1].error.canonical_code == Code.INVALID_ARGUMENT
 
 
@@ -168,7 +189,9 @@ def test_without_a_primary_messages_are_lost(learner: Any, connect: Callable[...
 
 
 @pytest.mark.parametrize("how", ["closes", "is replaced", "steps down", "pipeline"])
-def test_waiting_ends_when_the_receiver_is_gone(learner: Any, connect: Callable[..., Any], how: str) -> None:
+def test_waiting_ends_when_the_receiver_is_gone(
+    learner: Any, connect: Callable[..., Any], how: str
+) -> None:
     enable(learner, 1, 0, 10**9)
     receive(learner, 1, 5)
     assert not learner.device.wait_acknowledged(0)
@@ -196,7 +219,9 @@ def test_every_primary_must_acknowledge(learner: Any, connect: Callable[..., Any
 
 
 def test_a_controller_acts_at_a_virtual_instant(learner: Any) -> None:
-    """The data plane's thread holds the lock, waits, and finds the controller's write done when it goes on."""
+    """The data plane's thread holds the lock, waits, and finds the controller's write done when it
+    goes on.
+    """
     enable(learner, 1, 0, 10**9)
     arrived = threading.Event()
     send = learner.stream.send
@@ -223,7 +248,7 @@ def test_waiting_gives_up(learner: Any) -> None:
     assert learner.device.wait_acknowledged(0.01) is False
 
 
-# -- the state machine against the specification's pseudo-code ---------------------------------------------------------
+# -- the state machine against the specification's pseudo-code -------------------------------------
 
 
 class PseudoCode:
@@ -243,7 +268,9 @@ class PseudoCode:
         self.buffer = []
 
     def digest(self, message: tuple[int, ...], now_ns: int) -> None:
-        if message in self.buffer or any(message in messages for _, messages in self.cache.values()):
+        if message in self.buffer or any(
+            message in messages for _, messages in self.cache.values()
+        ):
             return
         if not self.buffer:
             self.first_ns = now_ns
@@ -286,7 +313,10 @@ def test_agrees_with_the_pseudo_code(config: DigestConfig, events: list[tuple[st
         elif what == "pass":
             now_ns += number
             model.loop(now_ns)
-            sent += [list(batch.messages) for batch in digests.tick(now_ns, lambda _digest_id: ["controller"])]
+            sent += [
+                list(batch.messages)
+                for batch in digests.tick(now_ns, lambda _digest_id: ["controller"])
+            ]
             due = digests.next_tick_ns()
             assert due is None or due > now_ns
         else:

@@ -1,6 +1,7 @@
-"""Every kind of entity: what is written is read back, reaches the data plane, and is refused as the specification says."""
-
 # ruff: noqa: E501 - messages in text form stay on one line
+"""Every kind of entity: what is written is read back, reaches the data plane, and is refused as the
+specification says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def frame(dst: int = 0, src: int = 0, kind: int = 0x800) -> bytes:
     return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + kind.to_bytes(2, "big") + bytes(46)
 
 
-EXACT_KEY = 'match { field_id: 1 exact { value: "\\x0a" } } match { field_id: 2 exact { value: "\\x01" } }'
+EXACT_KEY = (
+    'match { field_id: 1 exact { value: "\\x0a" } } match { field_id: 2 exact { value: "\\x01" } }'
+)
 FORWARD = (
     'action { action { action_id: $forward params { param_id: 1 value: "\\x02" } '
     'params { param_id: 2 value: "\\x07" } } }'
@@ -63,9 +66,14 @@ def test_inserted_once_read_back_deleted_once(controller: Any, text: str) -> Non
     insert = controller.program.update("INSERT", text)
     delete = controller.program.update("DELETE", text)
     kind = insert.entity.WhichOneof("entity")
-    assert [status.code for status in controller.write(insert, insert)] == [Code.OK, Code.ALREADY_EXISTS]
+    assert [status.code for status in controller.write(insert, insert)] == [
+        Code.OK,
+        Code.ALREADY_EXISTS,
+    ]
     assert controller.read(text) == [insert.entity]
-    assert [status.code for status in controller.write(controller.program.update("MODIFY", text))] == [Code.OK]
+    assert [
+        status.code for status in controller.write(controller.program.update("MODIFY", text))
+    ] == [Code.OK]
     assert controller.read(text) == [insert.entity]
     assert [status.code for status in controller.write(delete, delete)] == [Code.OK, Code.NOT_FOUND]
     assert controller.read(text) == []
@@ -84,17 +92,21 @@ CELLS = [
 @pytest.mark.parametrize("text", CELLS)
 def test_cells_can_only_be_modified(controller: Any, text: str) -> None:
     for kind in ("INSERT", "DELETE"):
-        assert controller.write(controller.program.update(kind, text))[0].code == Code.INVALID_ARGUMENT
+        assert (
+            controller.write(controller.program.update(kind, text))[0].code == Code.INVALID_ARGUMENT
+        )
     controller.do("MODIFY", text)
     assert controller.read(text) == [controller.program.entity(text)]
 
 
 def test_byte_strings_are_read_back_in_canonical_form(controller: Any) -> None:
-    controller.do("INSERT", EXACT.replace('"\\x0a"', '"\\x00\\x00\\x0a"').replace('"\\x02"', '"\\x00\\x02"'))
+    controller.do(
+        "INSERT", EXACT.replace('"\\x0a"', '"\\x00\\x00\\x0a"').replace('"\\x02"', '"\\x00\\x02"')
+    )
     assert controller.read(EXACT) == [controller.program.entity(EXACT)]
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 REFUSED = r"""
 INSERT table_entry { } -> INVALID_ARGUMENT no table with id 0
@@ -193,7 +205,9 @@ INSERT extern_entry { } -> UNIMPLEMENTED extern_entry is not supported
 INSERT  -> INVALID_ARGUMENT the entity is empty
 UNSPECIFIED @EXACT -> INVALID_ARGUMENT not INSERT, MODIFY or DELETE
 """
-"""Refused updates: in each line the kind of update and of entity, and the status and part of the message that answer."""
+"""Refused updates: in each line the kind of update and of entity, and the status and part of the
+message that answer.
+"""
 
 
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())
@@ -225,13 +239,15 @@ def test_errors_do_not_stop_a_batch(controller: Any) -> None:
     assert len(controller.read("table_entry { table_id: $exact_table }")) == 2
 
 
-# -- default entries, direct resources ---------------------------------------------------------------------------------
+# -- default entries, direct resources -------------------------------------------------------------
 
 
 def test_default_entry(controller: Any) -> None:
     query = "table_entry { table_id: $exact_table is_default_action: true }"
     initial = "table_entry { table_id: $exact_table is_default_action: true action { action { action_id: $drop } } }"
-    changed = f'table_entry {{ table_id: $exact_table is_default_action: true {FORWARD} metadata: "m" }}'
+    changed = (
+        f'table_entry {{ table_id: $exact_table is_default_action: true {FORWARD} metadata: "m" }}'
+    )
     assert controller.read(query) == [controller.program.entity(initial)]
     controller.do("MODIFY", changed)
     assert controller.read(query) == [controller.program.entity(changed)]
@@ -246,7 +262,10 @@ def test_default_entry_counts_and_is_reset(controller: Any) -> None:
     controller.device.switch.process(1, frame(dst=99), 0)
     controller.device.switch.process(1, frame(dst=98), 0)
     (found,) = controller.read(key % "counter_data { }")
-    assert (found.table_entry.counter_data.packet_count, found.table_entry.counter_data.byte_count) == (2, 120)
+    assert (
+        found.table_entry.counter_data.packet_count,
+        found.table_entry.counter_data.byte_count,
+    ) == (2, 120)
     (counter,) = controller.read(f"direct_counter_entry {{ {key % ''} }}")
     assert counter == controller.program.entity(
         f"direct_counter_entry {{ {key % ''} data {{ packet_count: 2 byte_count: 120 }} }}"
@@ -262,9 +281,13 @@ def test_default_entry_has_a_meter(controller: Any) -> None:
     config = "meter_config { cir: 1 cburst: 1 pir: 1 pburst: 1 }"
     action = "action { action { action_id: $NoAction } }"
     controller.do("MODIFY", key % f"{action} {config}")
-    assert controller.read(key % "meter_config { }") == [controller.program.entity(key % f"{action} {config}")]
+    assert controller.read(key % "meter_config { }") == [
+        controller.program.entity(key % f"{action} {config}")
+    ]
     assert controller.read(f"direct_meter_entry {{ {key % ''} }}") == [
-        controller.program.entity(f"direct_meter_entry {{ {key % ''} {config.replace('meter_config', 'config')} }}")
+        controller.program.entity(
+            f"direct_meter_entry {{ {key % ''} {config.replace('meter_config', 'config')} }}"
+        )
     ]
     controller.do("MODIFY", key % action)
     assert not controller.read(key % "meter_config { }")[0].table_entry.HasField("meter_config")
@@ -277,20 +300,35 @@ def test_constant_default_entries_say_so(controller: Any) -> None:
 
 
 def test_direct_counter(controller: Any) -> None:
-    controller.do("INSERT", EXACT.replace(EXACT_KEY, EXACT_KEY + " counter_data { packet_count: 5 byte_count: 500 }"))
+    controller.do(
+        "INSERT",
+        EXACT.replace(EXACT_KEY, EXACT_KEY + " counter_data { packet_count: 5 byte_count: 500 }"),
+    )
     controller.device.switch.process(1, frame(dst=10), 0)
     key = f"table_entry {{ table_id: $exact_table {EXACT_KEY} }}"
     (counter,) = controller.read(f"direct_counter_entry {{ {key} }}")
     assert counter == controller.program.entity(
         f"direct_counter_entry {{ {key} data {{ packet_count: 6 byte_count: 560 }} }}"
     )
-    (entry,) = controller.read(f"table_entry {{ table_id: $exact_table {EXACT_KEY} counter_data {{ }} }}")
-    assert (entry.table_entry.counter_data.packet_count, entry.table_entry.counter_data.byte_count) == (6, 560)
+    (entry,) = controller.read(
+        f"table_entry {{ table_id: $exact_table {EXACT_KEY} counter_data {{ }} }}"
+    )
+    assert (
+        entry.table_entry.counter_data.packet_count,
+        entry.table_entry.counter_data.byte_count,
+    ) == (6, 560)
     assert not controller.read(EXACT)[0].table_entry.HasField("counter_data")
     controller.do("MODIFY", EXACT)
-    assert controller.read(f"direct_counter_entry {{ {key} }}") == [counter], "an unset counter stays as it is"
+    assert controller.read(f"direct_counter_entry {{ {key} }}") == [counter], (
+        "an unset counter stays as it is"
+    )
     controller.do("MODIFY", f"direct_counter_entry {{ {key} data {{ }} }}")
-    assert controller.read("direct_counter_entry { table_entry { } }")[0].direct_counter_entry.data.packet_count == 0
+    assert (
+        controller.read("direct_counter_entry { table_entry { } }")[
+            0
+        ].direct_counter_entry.data.packet_count
+        == 0
+    )
 
 
 def test_direct_meter(controller: Any) -> None:
@@ -298,28 +336,43 @@ def test_direct_meter(controller: Any) -> None:
     config = "meter_config { cir: 1 cburst: 2 pir: 3 pburst: 4 }"
     key = f"table_entry {{ table_id: $meter_table {DST} }}"
     controller.do("INSERT", entry % config)
-    assert controller.read(entry % "meter_config { }") == [controller.program.entity(entry % config)]
+    assert controller.read(entry % "meter_config { }") == [
+        controller.program.entity(entry % config)
+    ]
     assert controller.read(f"direct_meter_entry {{ {key} }}") == [
-        controller.program.entity(f"direct_meter_entry {{ {key} {config.replace('meter_config', 'config')} }}")
+        controller.program.entity(
+            f"direct_meter_entry {{ {key} {config.replace('meter_config', 'config')} }}"
+        )
     ]
     controller.do("MODIFY", entry % "")
     assert not controller.read(entry % "meter_config { }")[0].table_entry.HasField("meter_config")
     controller.do("MODIFY", f"direct_meter_entry {{ {key} config {{ cir: 9 pir: 9 }} }}")
     assert controller.read(entry % "meter_config { }")[0].table_entry.meter_config.cir == 9
     controller.do("MODIFY", f"direct_meter_entry {{ {key} }}")
-    assert not controller.read("direct_meter_entry { table_entry { } }")[0].direct_meter_entry.HasField("config")
+    assert not controller.read("direct_meter_entry { table_entry { } }")[
+        0
+    ].direct_meter_entry.HasField("config")
 
 
-# -- reads -------------------------------------------------------------------------------------------------------------
+# -- reads -----------------------------------------------------------------------------------------
 
 
 def ternary(priority: int, source: int | None, extra: str = "") -> str:
-    match = "" if source is None else f'match {{ field_id: 1 ternary {{ value: "\\x{source:02x}" mask: "\\xff" }} }}'
+    match = (
+        ""
+        if source is None
+        else f'match {{ field_id: 1 ternary {{ value: "\\x{source:02x}" mask: "\\xff" }} }}'
+    )
     return f"table_entry {{ table_id: $ternary_table priority: {priority} {match} {extra} action {{ action {{ action_id: $learn }} }} }}"
 
 
 def test_filters(controller: Any) -> None:
-    texts = [ternary(1, 1), ternary(2, 1), ternary(2, 2, 'metadata: "m"'), ternary(3, None, "controller_metadata: 4")]
+    texts = [
+        ternary(1, 1),
+        ternary(2, 1),
+        ternary(2, 2, 'metadata: "m"'),
+        ternary(3, None, "controller_metadata: 4"),
+    ]
     controller.do("INSERT", *texts)
     entities = [controller.program.entity(text) for text in texts]
     table = "table_id: $ternary_table"
@@ -330,8 +383,14 @@ def test_filters(controller: Any) -> None:
     assert controller.read(f"table_entry {{ {table} {one} priority: 2 }}") == entities[1:2]
     assert controller.read(f'table_entry {{ {table} metadata: "m" }}') == entities[2:3]
     assert controller.read(f"table_entry {{ {table} controller_metadata: 4 }}") == entities[3:]
-    assert controller.read(f"table_entry {{ {table} action {{ action {{ action_id: $learn }} }} }}") == entities
-    assert controller.read(f"table_entry {{ {table} action {{ action {{ action_id: $NoAction }} }} }}") == []
+    assert (
+        controller.read(f"table_entry {{ {table} action {{ action {{ action_id: $learn }} }} }}")
+        == entities
+    )
+    assert (
+        controller.read(f"table_entry {{ {table} action {{ action {{ action_id: $NoAction }} }} }}")
+        == []
+    )
     constants = controller.read("table_entry { table_id: $const_table }")
     assert [entry.table_entry.is_const for entry in constants] == [True, True]
     assert controller.read("table_entry { }") == [*entities, *constants]
@@ -344,7 +403,10 @@ REFUSED_QUERIES = [
     ("table_entry { table_id: $lpm_table time_since_last_hit { } }", Code.INVALID_ARGUMENT),
     ("table_entry { meter_counter_data { } }", Code.UNIMPLEMENTED),
     ("table_entry { table_id: $lpm_table match { field_id: 7 } }", Code.INVALID_ARGUMENT),
-    (f"direct_counter_entry {{ table_entry {{ table_id: $exact_table {EXACT_KEY} }} }}", Code.NOT_FOUND),
+    (
+        f"direct_counter_entry {{ table_entry {{ table_id: $exact_table {EXACT_KEY} }} }}",
+        Code.NOT_FOUND,
+    ),
     ("counter_entry { counter_id: $port_counter index { index: 16 } }", Code.OUT_OF_RANGE),
     ("register_entry { register_id: 4 }", Code.INVALID_ARGUMENT),
     ("meter_entry { counter_data { } }", Code.UNIMPLEMENTED),
@@ -356,9 +418,13 @@ REFUSED_QUERIES = [
 
 
 @pytest.mark.parametrize(("text", "code"), REFUSED_QUERIES)
-def test_refused_query_comes_after_the_answers_to_the_others(controller: Any, text: str, code: Code) -> None:
+def test_refused_query_comes_after_the_answers_to_the_others(
+    controller: Any, text: str, code: Code
+) -> None:
     cell = "counter_entry { counter_id: $port_counter index { index: 1 } }"
-    request = p4r.ReadRequest(device_id=1, entities=[controller.program.entity(part) for part in (cell, text, cell)])
+    request = p4r.ReadRequest(
+        device_id=1, entities=[controller.program.entity(part) for part in (cell, text, cell)]
+    )
     found = []
     with pytest.raises(BatchFailedError) as caught:
         found.extend(controller.device.read(request))
@@ -369,14 +435,16 @@ def test_refused_query_comes_after_the_answers_to_the_others(controller: Any, te
 def test_whole_arrays(controller: Any) -> None:
     controller.do("MODIFY", "counter_entry { counter_id: $port_counter data { packet_count: 3 } }")
     cells = controller.read("counter_entry { counter_id: $port_counter }")
-    assert [(cell.counter_entry.index.index, cell.counter_entry.data.packet_count) for cell in cells] == [
-        (index, 3) for index in range(16)
-    ]
+    assert [
+        (cell.counter_entry.index.index, cell.counter_entry.data.packet_count) for cell in cells
+    ] == [(index, 3) for index in range(16)]
     assert len(controller.read("register_entry { }")) == 8
     assert len(controller.read("meter_entry { }")) == 4
 
 
-def test_a_read_of_very_many_cells_is_refused(controller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_of_very_many_cells_is_refused(
+    controller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(device_module, "_CELLS_PER_READ", 20)
     assert len(controller.read("register_entry { }", "register_entry { }")) == 16
     with pytest.raises(BatchFailedError) as caught:
@@ -385,7 +453,7 @@ def test_a_read_of_very_many_cells_is_refused(controller: Any, monkeypatch: pyte
     assert codes == [Code.OK] * 2 + [Code.RESOURCE_EXHAUSTED] * 998
 
 
-# -- effect on packets -------------------------------------------------------------------------------------------------
+# -- effect on packets -----------------------------------------------------------------------------
 
 
 def test_register_holds_what_the_program_wrote(controller: Any) -> None:
@@ -416,10 +484,14 @@ def test_clone_session_copies(controller: Any) -> None:
 def test_members_and_groups(controller: Any) -> None:
     member = 'action_profile_member {{ action_profile_id: $chooser member_id: {} action {{ action_id: $forward params {{ param_id: 1 value: "\\x0{}" }} params {{ param_id: 2 value: "\\x00" }} }} }}'
     group = "action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 1 weight: 1 } members { member_id: 2 weight: 1 } }"
-    entry = f"table_entry {{ table_id: $selector_table {DST} action {{ action_profile_group_id: 1 }} }}"
+    entry = (
+        f"table_entry {{ table_id: $selector_table {DST} action {{ action_profile_group_id: 1 }} }}"
+    )
     for text in (member.format(1, 3), member.format(2, 4), group, entry):
         controller.do("INSERT", text)
-    assert controller.read("action_profile_group { }", "table_entry { table_id: $selector_table }") == [
+    assert controller.read(
+        "action_profile_group { }", "table_entry { table_id: $selector_table }"
+    ) == [
         controller.program.entity(group),
         controller.program.entity(entry),
     ]
@@ -466,24 +538,32 @@ def test_one_shot(controller: Any) -> None:
     assert status.code == Code.ALREADY_EXISTS
     controller.do("DELETE", one_shot())
     controller.do("INSERT", member)
-    assert len(switch.action_profiles["IngressImpl.chooser"].members) == 1, "hidden members went with their entry"
+    assert len(switch.action_profiles["IngressImpl.chooser"].members) == 1, (
+        "hidden members went with their entry"
+    )
 
 
 def test_value_set_and_digest(controller: Any) -> None:
     controller.do("MODIFY", CELLS[3])
-    controller.do("INSERT", ternary(1, None), "digest_entry { digest_id: $station_t config { max_list_size: 1 } }")
+    controller.do(
+        "INSERT",
+        ternary(1, None),
+        "digest_entry { digest_id: $station_t config { max_list_size: 1 } }",
+    )
     controller.device.switch.process(4, frame(src=5, kind=0x90), 1234)
     controller.device.switch.process(4, frame(src=6, kind=0x91), 1234)
     special = [message.digest.data[0].struct.members[2].bool for message in controller.inbox[1:]]
     assert special == [True, False]
 
 
-# -- idle timeouts -----------------------------------------------------------------------------------------------------
+# -- idle timeouts ---------------------------------------------------------------------------------
 
 
 def test_idle_timeout(controller: Any, clock: Any) -> None:
     clock.now_ns = 1000
-    entry = f'table_entry {{ table_id: $idle_table {DST} {FLOOD} idle_timeout_ns: 100 metadata: "m" }}'
+    entry = (
+        f'table_entry {{ table_id: $idle_table {DST} {FLOOD} idle_timeout_ns: 100 metadata: "m" }}'
+    )
     controller.do("INSERT", entry)
     device = controller.device
     controller.inbox.clear()
@@ -499,5 +579,7 @@ def test_idle_timeout(controller: Any, clock: Any) -> None:
     device.tick(1150)
     (message,) = controller.inbox
     assert message.idle_timeout_notification.timestamp == 1150
-    assert list(message.idle_timeout_notification.table_entry) == [controller.program.entity(entry).table_entry]
+    assert list(message.idle_timeout_notification.table_entry) == [
+        controller.program.entity(entry).table_entry
+    ]
     assert device.next_tick_ns() == 1250, "the time starts anew after a notification"

@@ -1,4 +1,6 @@
-"""Mutated messages: whatever a controller sends, it gets a status, and the device goes on working."""
+"""Mutated messages: whatever a controller sends, it gets a status, and the device goes on
+working.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,15 @@ def test_mutated_writes_and_reads(controller: Any) -> None:
     seen: set[Code] = set()
     for number in range(ROUNDS):
         entities = [mutated(random_.choice(seeds), random_) for _ in range(random_.randint(1, 3))]
-        updates = [p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=entity) for entity in entities]
+        updates = [
+            p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=entity) for entity in entities
+        ]
         if random_.random() < 0.3:
             updates.append(p4r.Update(type=random_.choice([1, 3]), entity=random_.choice(seeds)))
-        statuses = outcome(controller.device.write, controller.request(*updates, atomicity=random_.choice([0, 0, 1])))
+        statuses = outcome(
+            controller.device.write,
+            controller.request(*updates, atomicity=random_.choice([0, 0, 1])),
+        )
         assert len(statuses) == len(updates)
         seen.update(statuses)
         request = p4r.ReadRequest(device_id=1, entities=entities)
@@ -66,9 +73,15 @@ def test_a_rolled_back_batch_leaves_no_trace(controller: Any) -> None:
     rolled_back = 0
     for _ in range(300):
         updates = [
-            p4r.Update(type=random_.choice([1, 2, 3]), entity=mutated(random_.choice(seeds), random_)) for _ in range(6)
+            p4r.Update(
+                type=random_.choice([1, 2, 3]), entity=mutated(random_.choice(seeds), random_)
+            )
+            for _ in range(6)
         ]
-        updates += [p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=random_.choice(seeds)) for _ in range(4)]
+        updates += [
+            p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=random_.choice(seeds))
+            for _ in range(4)
+        ]
         random_.shuffle(updates)
         before = sorted(str(entity) for entity in controller.everything())
         statuses = controller.write(*updates, atomicity=random_.choice([0, 1, 2, 2]))
@@ -128,7 +141,9 @@ def test_mutated_pipelines(controller: Any, part: str) -> None:
             data = bytearray(config.p4_device_config)
             for _ in range(3):
                 at = random_.randrange(len(data))
-                data[at : at + random_.randint(0, 3)] = random_.choice([b"", b"9", b'"', b"[", b"null", b"-"])
+                data[at : at + random_.randint(0, 3)] = random_.choice(
+                    [b"", b"9", b'"', b"[", b"null", b"-"]
+                )
             config.p4_device_config = bytes(data)
         refused += outcome(controller.set_pipeline, "VERIFY", config) == [Code.INVALID_ARGUMENT]
     assert refused > 0
@@ -149,14 +164,18 @@ def test_mutated_gnmi_sets() -> None:
             path.elem[random_.randrange(7)].name = random_.choice(names)
         if random_.random() < 0.5:
             path.elem.add(
-                name=random_.choice(["softswitch:level", "softswitch:weight", "softswitch:depth", "name", "x"])
+                name=random_.choice(
+                    ["softswitch:level", "softswitch:weight", "softswitch:depth", "name", "x"]
+                )
             )
         value = random_.choice(
             [
                 gnmi.TypedValue(uint_val=random_.choice([0, 1, 5, 2000, 2**64 - 1])),
                 gnmi.TypedValue(int_val=-3),
                 gnmi.TypedValue(
-                    json_ietf_val=random_.choice([b"{}", b"[]", b"3", b'"3"', b"nan", b'{"name": 3}', b"\0"])
+                    json_ietf_val=random_.choice(
+                        [b"{}", b"[]", b"3", b'"3"', b"nan", b'{"name": 3}', b"\0"]
+                    )
                 ),
                 gnmi.TypedValue(json_val=b'{"softswitch:weight": 4, "softswitch:level": 2}'),
             ]

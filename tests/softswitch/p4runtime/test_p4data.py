@@ -1,4 +1,6 @@
-"""P4Data of every supported type, against messages written out by hand; and that the test program is p4c's output."""
+"""P4Data of every supported type, against messages written out by hand; and that the test program
+is p4c's output.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ def data(text: str) -> p4d.P4Data:
         ("bitstring { int { bitwidth: 12 } }", (0x7FF,), 'bitstring: "\\x07\\xff"'),
         ("bool { }", (1,), "bool: true"),
         ("bool { }", (0,), "bool: false"),
-        ('struct { name: "pair" }', (1, 2), 'struct { members { bitstring: "\\x01" } members { bitstring: "\\x02" } }'),
+        (
+            'struct { name: "pair" }',
+            (1, 2),
+            'struct { members { bitstring: "\\x01" } members { bitstring: "\\x02" } }',
+        ),
         (
             'tuple { members { struct { name: "pair" } } members { bool { } } }',
             (1, 2, 1),
@@ -118,14 +124,23 @@ def test_signed_values_are_two_s_complement(width: int, draw: st.DataObject) -> 
 @pytest.mark.p4c
 @needs("p4c")
 def test_the_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -> None:
-    outputs = ["-o", str(tmp_path / "out.json"), "--p4runtime-files", str(tmp_path / "out.p4info.txtpb")]
+    outputs = [
+        "-o",
+        str(tmp_path / "out.json"),
+        "--p4runtime-files",
+        str(tmp_path / "out.p4info.txtpb"),
+    ]
     subprocess.run(
         ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", *outputs, "everything.p4"],
         check=True,
         cwd=HERE,
         capture_output=True,
     )
-    made, kept = (json.loads(path.read_text()) for path in (tmp_path / "out.json", HERE / "everything.json"))
+    made, kept = (
+        json.loads(path.read_text()) for path in (tmp_path / "out.json", HERE / "everything.json")
+    )
     made["program"] = kept["program"]  # the name of the output file
     assert made == kept
-    assert (tmp_path / "out.p4info.txtpb").read_text() == (HERE / "everything.p4info.txtpb").read_text()
+    assert (tmp_path / "out.p4info.txtpb").read_text() == (
+        HERE / "everything.p4info.txtpb"
+    ).read_text()

@@ -12,7 +12,10 @@ from softswitch.rpc.status import Code, RefusedError
 
 CELL = "counter_entry { counter_id: $port_counter index { index: 1 } data { packet_count: 4 } }"
 FLOOD = 'action { action { action_id: $flood params { param_id: 1 value: "\\x05" } } }'
-MEMBER = "action_profile_member { action_profile_id: $members member_id: 1 action { action_id: $NoAction } }"
+MEMBER = (
+    "action_profile_member { action_profile_id: $members member_id: 1 action { action_id:"
+    " $NoAction } }"
+)
 DEFAULT = f'table_entry {{ table_id: $idle_table is_default_action: true {FLOOD} metadata: "d" }}'
 STATE = [
     f'table_entry {{ table_id: $lpm_table {FLOOD} metadata: "m" }}',
@@ -22,14 +25,23 @@ STATE = [
     MEMBER,
     """table_entry { table_id: $profile_table match { field_id: 1 exact { value: "\\x01" } }
         action { action_profile_member_id: 1 } }""",
-    "packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 5 replicas { egress_port: 3 } } }",
+    (
+        "packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 5 replicas {"
+        " egress_port: 3 } } }"
+    ),
     "digest_entry { digest_id: $station_t config { max_list_size: 6 } }",
 ]
 CELLS = [
     CELL,
     'register_entry { register_id: $last_type index { index: 7 } data { bitstring: "\\x07" } }',
-    "meter_entry { meter_id: $port_meter index { index: 1 } config { cir: 1 cburst: 2 pir: 3 pburst: 4 } }",
-    'value_set_entry { value_set_id: $special_types members { match { field_id: 1 exact { value: "\\x90" } } } }',
+    (
+        "meter_entry { meter_id: $port_meter index { index: 1 } config { cir: 1 cburst: 2 pir: 3"
+        " pburst: 4 } }"
+    ),
+    (
+        "value_set_entry { value_set_id: $special_types members { match { field_id: 1 exact {"
+        ' value: "\\x90" } } } }'
+    ),
     DEFAULT,
 ]
 
@@ -41,7 +53,10 @@ def refusal(call: Callable[..., object], *args: object) -> tuple[Code, str]:
 
 
 def everything(controller: Any) -> list[p4r.Entity]:
-    return controller.read("table_entry { table_id: $idle_table is_default_action: true }") + controller.everything()
+    return (
+        controller.read("table_entry { table_id: $idle_table is_default_action: true }")
+        + controller.everything()
+    )
 
 
 def fill(controller: Any) -> None:
@@ -50,30 +65,39 @@ def fill(controller: Any) -> None:
     controller.do("MODIFY", *CELLS)
 
 
-def get(controller: Any, kind: str = "ALL", device_id: int = 1) -> p4r.GetForwardingPipelineConfigResponse:
+def get(
+    controller: Any, kind: str = "ALL", device_id: int = 1
+) -> p4r.GetForwardingPipelineConfigResponse:
     types = p4r.GetForwardingPipelineConfigRequest
-    return controller.device.get_pipeline(types(device_id=device_id, response_type=types.ResponseType.Value(kind)))
+    return controller.device.get_pipeline(
+        types(device_id=device_id, response_type=types.ResponseType.Value(kind))
+    )
 
 
-# -- before there is a pipeline ----------------------------------------------------------------------------------------
+# -- before there is a pipeline --------------------------------------------------------------------
 
 
 def test_nothing_works_before_a_pipeline_is_set(connect: Callable[..., Any]) -> None:
     controller = connect()
     assert not get(controller).HasField("config")
     code, text = refusal(controller.write, p4r.Update())
-    assert (code, text) == (Code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device")
+    assert (code, text) == (
+        Code.FAILED_PRECONDITION,
+        "No forwarding pipeline config set for this device",
+    )
     assert refusal(controller.read, CELL)[0] == Code.FAILED_PRECONDITION
     controller.stream.receive(p4r.StreamMessageRequest(packet=p4r.PacketOut()))
     controller.stream.receive(p4r.StreamMessageRequest(digest_ack=p4r.DigestListAck()))
-    assert [message.error.canonical_code for message in controller.inbox[1:]] == [Code.FAILED_PRECONDITION] * 2
+    assert [message.error.canonical_code for message in controller.inbox[1:]] == [
+        Code.FAILED_PRECONDITION
+    ] * 2
     controller.device.tick(5)
     controller.device.packet_in(b"early")
     assert controller.device.next_tick_ns() is None
     assert controller.device.wait_acknowledged(0)
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- who may ---------------------------------------------------------------------------------------
 
 
 def test_checks_come_in_the_order_of_the_specification(connect: Callable[..., Any]) -> None:
@@ -92,8 +116,14 @@ def test_checks_come_in_the_order_of_the_specification(connect: Callable[..., An
     for request in (p4r.WriteRequest(device_id=2), p4r.WriteRequest()):
         assert refusal(primary.device.write, request)[0] == Code.NOT_FOUND
     assert refusal(get, primary, "ALL", 2)[0] == Code.NOT_FOUND
-    assert refusal(lambda: list(primary.device.read(p4r.ReadRequest(device_id=4))))[0] == Code.NOT_FOUND
-    assert refusal(primary.device.capabilities, p4r.CapabilitiesRequest(device_id=4))[0] == Code.NOT_FOUND
+    assert (
+        refusal(lambda: list(primary.device.read(p4r.ReadRequest(device_id=4))))[0]
+        == Code.NOT_FOUND
+    )
+    assert (
+        refusal(primary.device.capabilities, p4r.CapabilitiesRequest(device_id=4))[0]
+        == Code.NOT_FOUND
+    )
     assert primary.device.capabilities(p4r.CapabilitiesRequest()).p4runtime_api_version == "1.5.0"
 
 
@@ -109,7 +139,9 @@ def test_a_demoted_primary_may_not_write(controller: Any, connect: Callable[...,
     assert controller.inbox[-1].arbitration.status.code == Code.NOT_FOUND
 
 
-def test_a_message_that_comes_late_does_not_revive_its_stream(controller: Any, connect: Callable[..., Any]) -> None:
+def test_a_message_that_comes_late_does_not_revive_its_stream(
+    controller: Any, connect: Callable[..., Any]
+) -> None:
     controller.stream.close()
     controller.inbox.clear()
     controller.arbitrate()
@@ -131,7 +163,7 @@ def test_roles_have_primaries_of_their_own(controller: Any, connect: Callable[..
     assert controller.write() == []
 
 
-# -- actions -----------------------------------------------------------------------------------------------------------
+# -- actions ---------------------------------------------------------------------------------------
 
 
 def test_commit_hands_over_a_new_switch(connect: Callable[..., Any]) -> None:
@@ -192,7 +224,9 @@ def test_reconcile_refuses_a_program_without_a_place_for_the_state(controller: A
     table.preamble.id += 1
     code, text = refusal(controller.set_pipeline, "RECONCILE_AND_COMMIT", config)
     assert code == Code.INVALID_ARGUMENT
-    assert text.startswith("the forwarding state cannot be preserved: the program has no table with id")
+    assert text.startswith(
+        "the forwarding state cannot be preserved: the program has no table with id"
+    )
     assert everything(controller) == before
 
 
@@ -204,7 +238,9 @@ def test_reconcile_without_a_predecessor_commits(connect: Callable[..., Any]) ->
 
 def test_initial_entries_that_are_not_constant_can_be_deleted(controller: Any) -> None:
     config = controller.program.config()
-    next(table for table in config.p4info.tables if table.preamble.alias == "const_table").is_const_table = False
+    next(
+        table for table in config.p4info.tables if table.preamble.alias == "const_table"
+    ).is_const_table = False
     controller.set_pipeline("VERIFY_AND_COMMIT", config)
     first, second = controller.read("table_entry { table_id: $const_table }")
     assert not first.table_entry.is_const
@@ -257,7 +293,9 @@ def change(config: p4r.ForwardingPipelineConfig, what: str) -> None:
         info.value_sets[0].preamble.name = "other"
 
 
-@pytest.mark.parametrize("action", ["VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "RECONCILE_AND_COMMIT"])
+@pytest.mark.parametrize(
+    "action", ["VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "RECONCILE_AND_COMMIT"]
+)
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -270,7 +308,10 @@ def change(config: p4r.ForwardingPipelineConfig, what: str) -> None:
         ("table without id", "table 'IngressImpl.exact_table' has no id"),
         ("id twice", "appears twice in the P4Info"),
         ("action unknown", "refers to action 1, which the P4Info does not have"),
-        ("another key", "table IngressImpl.exact_table has 3 key fields in the P4Info, 2 in the program"),
+        (
+            "another key",
+            "table IngressImpl.exact_table has 3 key fields in the P4Info, 2 in the program",
+        ),
         ("no width", "field 'hdr.ethernet.dst' has no bit width"),
         ("width below zero", "has no bit width"),
         ("match type", "has a match type that this switch does not know"),
@@ -282,7 +323,9 @@ def change(config: p4r.ForwardingPipelineConfig, what: str) -> None:
         ("value set unknown", "value set 'other' of the P4Info is not in the program"),
     ],
 )
-def test_a_pipeline_that_cannot_be_realized(controller: Any, action: str, what: str, reason: str) -> None:
+def test_a_pipeline_that_cannot_be_realized(
+    controller: Any, action: str, what: str, reason: str
+) -> None:
     config = controller.program.config()
     change(config, what)
     switch = controller.device.switch
@@ -305,7 +348,9 @@ def test_a_pipeline_that_cannot_be_realized(controller: Any, action: str, what: 
         ("UNSPECIFIED", True, Code.INVALID_ARGUMENT),
     ],
 )
-def test_actions_without_or_with_a_config(controller: Any, action: str, with_config: bool, code: Code) -> None:
+def test_actions_without_or_with_a_config(
+    controller: Any, action: str, with_config: bool, code: Code
+) -> None:
     config = controller.program.config() if with_config else None
     assert refusal(controller.set_pipeline, action, config)[0] == code
 
@@ -327,10 +372,16 @@ def test_get_returns_what_was_set(controller: Any, kind: str, parts: set[str]) -
     assert all(getattr(found, part) == getattr(config, part) for part in parts)
 
 
-# -- atomicity ---------------------------------------------------------------------------------------------------------
+# -- atomicity -------------------------------------------------------------------------------------
 
 LATER = [
-    ("MODIFY", 'table_entry { table_id: $lpm_table action { action { action_id: $NoAction } } metadata: "other" }'),
+    (
+        "MODIFY",
+        (
+            "table_entry { table_id: $lpm_table action { action { action_id: $NoAction } }"
+            ' metadata: "other" }'
+        ),
+    ),
     ("MODIFY", CELL.replace("4", "99")),
     ("MODIFY", 'register_entry { register_id: $last_type data { bitstring: "\\x01" } }'),
     ("MODIFY", "meter_entry { meter_id: $port_meter }"),
@@ -341,20 +392,32 @@ LATER = [
     ("DELETE", MEMBER),
     ("DELETE", STATE[4]),
     ("DELETE", STATE[5]),
-    ("INSERT", "packet_replication_engine_entry { clone_session_entry { session_id: 5 replicas { egress_port: 3 } } }"),
+    (
+        "INSERT",
+        (
+            "packet_replication_engine_entry { clone_session_entry { session_id: 5 replicas {"
+            " egress_port: 3 } } }"
+        ),
+    ),
 ]
 
 
-@pytest.mark.parametrize("atomicity", [p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC])
+@pytest.mark.parametrize(
+    "atomicity", [p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC]
+)
 def test_a_failed_batch_is_undone(controller: Any, atomicity: int) -> None:
     fill(controller)
     before = everything(controller)
     updates = [controller.program.update(kind, text) for kind, text in LATER]
     bad = controller.program.update("INSERT", "table_entry { table_id: 5 }")
     statuses = controller.write(*updates, bad, *updates, atomicity=atomicity)
-    assert [status.code for status in statuses] == [Code.ABORTED] * 12 + [Code.INVALID_ARGUMENT] + [Code.ABORTED] * 12
+    assert [status.code for status in statuses] == [Code.ABORTED] * 12 + [Code.INVALID_ARGUMENT] + [
+        Code.ABORTED
+    ] * 12
     assert sorted(map(str, everything(controller))) == sorted(map(str, before))
-    assert [status.code for status in controller.write(*updates, atomicity=atomicity)] == [Code.OK] * 12
+    assert [status.code for status in controller.write(*updates, atomicity=atomicity)] == [
+        Code.OK
+    ] * 12
     assert everything(controller) != before
 
 
@@ -363,8 +426,8 @@ def test_unknown_atomicity(controller: Any) -> None:
 
 
 def test_what_only_the_program_knows_of(controller: Any) -> None:
-    """A key of type `error` has no width in the P4Info, and an action profile that no table uses is not in the program:
-    p4c's own tests have both."""
+    """A key of type `error` has no width in the P4Info, and an action profile that no table uses is
+    not in the program: p4c's own tests have both."""
     config = controller.program.config()
     config.p4info.tables[0].match_fields[0].bitwidth = 0
     unused = config.p4info.action_profiles.add(with_selector=True, size=4)
@@ -375,6 +438,12 @@ def test_what_only_the_program_knows_of(controller: Any) -> None:
     wide.entity.table_entry.match[0].exact.value = b"\1" + bytes(6)
     (status,) = controller.write(wide)
     assert status.code == Code.INVALID_ARGUMENT
-    member = "action_profile_member { action_profile_id: 4711 member_id: 1 action { action_id: $NoAction } }"
+    member = (
+        "action_profile_member { action_profile_id: 4711 member_id: 1 action { action_id:"
+        " $NoAction } }"
+    )
     (status,) = controller.write(controller.program.update("INSERT", member))
-    assert (status.code, "no action profile with id 4711" in status.message) == (Code.INVALID_ARGUMENT, True)
+    assert (status.code, "no action profile with id 4711" in status.message) == (
+        Code.INVALID_ARGUMENT,
+        True,
+    )

@@ -1,6 +1,7 @@
-"""The effects of a port's state on members that watch it and on backup replicas, and the sizing of groups."""
-
 # ruff: noqa: E501 - messages in text form stay on one line
+"""The effects of a port's state on members that watch it and on backup replicas, and the sizing of
+groups.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +32,19 @@ ONE_SHOT = f"""table_entry {{ {KEY} action {{ action_profile_action_set {{
 def ports(controller: Any) -> set[int]:
     """Return the ports that packets of many flows leave by."""
     switch = controller.device.switch
-    return {port for src in range(200) for port, _ in switch.process(1, frame(dst=10, src=src * 7919), 0)}
+    return {
+        port
+        for src in range(200)
+        for port, _ in switch.process(1, frame(dst=10, src=src * 7919), 0)
+    }
 
 
 @pytest.fixture
 def grouped(controller: Any) -> Any:
     for port in (2, 3, 4):
         controller.do(
-            "INSERT", f"action_profile_member {{ action_profile_id: $chooser member_id: {port} {forward(port)} }}"
+            "INSERT",
+            f"action_profile_member {{ action_profile_id: $chooser member_id: {port} {forward(port)} }}",
         )
     controller.do(
         "INSERT",
@@ -58,7 +64,9 @@ def one_shot(controller: Any) -> Any:
 
 @pytest.mark.usefixtures("bare_device")
 @pytest.mark.parametrize("way", ["grouped", "one_shot"])
-def test_members_whose_port_is_down_are_not_chosen(way: str, request: pytest.FixtureRequest) -> None:
+def test_members_whose_port_is_down_are_not_chosen(
+    way: str, request: pytest.FixtureRequest
+) -> None:
     controller: Any = request.getfixturevalue(way)
     before = controller.read("table_entry { }", "action_profile_group { }")
     assert ports(controller) == {2, 3, 4}
@@ -68,7 +76,9 @@ def test_members_whose_port_is_down_are_not_chosen(way: str, request: pytest.Fix
     assert ports(controller) == {2, 4}, "nobody watches port 4"
     controller.device.set_port_up(2, False)
     assert ports(controller) == {4}
-    assert controller.read("table_entry { }", "action_profile_group { }") == before, "what is written stays"
+    assert controller.read("table_entry { }", "action_profile_group { }") == before, (
+        "what is written stays"
+    )
     for port in (2, 3):
         controller.device.set_port_up(port, True)
     assert ports(controller) == {2, 3, 4}
@@ -89,7 +99,9 @@ def test_a_group_written_while_a_port_is_down(controller: Any) -> None:
 
 
 def test_a_group_with_no_member_left_forwards_nothing(controller: Any) -> None:
-    controller.do("INSERT", ONE_SHOT.replace("weight: 1 } } }", 'weight: 1 watch_port: "\\x04" } } }'))
+    controller.do(
+        "INSERT", ONE_SHOT.replace("weight: 1 } } }", 'weight: 1 watch_port: "\\x04" } } }')
+    )
     for port in (2, 3, 4):
         controller.device.set_port_up(port, False)
     assert {port for port, _ in controller.device.switch.process(1, frame(dst=10), 0)} <= {0}
@@ -117,7 +129,9 @@ def test_backup_replicas(controller: Any) -> None:
     assert replicas() == [4, 6], "a preferred port that is up again is taken again"
     for port in (4, 5, 6):
         device.set_port_up(port, False)
-    assert replicas() == [3, 6], "with all ports down the primary port is served, as without backups"
+    assert replicas() == [3, 6], (
+        "with all ports down the primary port is served, as without backups"
+    )
     controller.do("MODIFY", MULTICAST.replace("\\x05", "\\x07"))
     assert replicas() == [6, 7]
     controller.do("DELETE", MULTICAST)
@@ -138,7 +152,9 @@ def test_backup_replicas_of_a_clone_session(controller: Any) -> None:
 
 
 def actions(*weights: int, extra: str = "") -> str:
-    parts = " ".join(f"action_profile_actions {{ {forward(2)} weight: {weight} }}" for weight in weights)
+    parts = " ".join(
+        f"action_profile_actions {{ {forward(2)} weight: {weight} }}" for weight in weights
+    )
     return f"table_entry {{ {KEY} action {{ action_profile_action_set {{ {parts} {extra} }} }} }}"
 
 
@@ -150,20 +166,30 @@ def test_size_semantics_of_a_one_shot(controller: Any) -> None:
     assert status.code == Code.RESOURCE_EXHAUSTED
     assert "64 are taken" in status.message
     controller.do("DELETE", actions())
-    for semantics in ("SUM_OF_MEMBERS", "SUM_OF_WEIGHTS", "DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR"):
+    for semantics in (
+        "SUM_OF_MEMBERS",
+        "SUM_OF_WEIGHTS",
+        "DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR",
+    ):
         text = actions(3, extra=f"size_semantics: {semantics} action_selection_mode: HASH")
         controller.do("INSERT", text)
         assert controller.read(text) == [controller.program.entity(text)]
         controller.do("DELETE", text)
-    (status,) = controller.write(controller.program.update("INSERT", actions(1, extra="action_selection_mode: RANDOM")))
+    (status,) = controller.write(
+        controller.program.update("INSERT", actions(1, extra="action_selection_mode: RANDOM"))
+    )
     assert status.code == Code.UNIMPLEMENTED
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["INSERT", "MODIFY", "DELETE"]), st.integers(1, 4), st.lists(st.integers(1, 30), max_size=4)
+            st.sampled_from(["INSERT", "MODIFY", "DELETE"]),
+            st.integers(1, 4),
+            st.lists(st.integers(1, 30), max_size=4),
         ),
         max_size=25,
     )
@@ -171,7 +197,9 @@ def test_size_semantics_of_a_one_shot(controller: Any) -> None:
 def test_the_selectors_size_is_the_sum_over_its_groups(
     controller: Any, steps: list[tuple[str, int, list[int]]]
 ) -> None:
-    """The size that is taken is what the groups have, whatever is inserted, changed, refused and deleted."""
+    """The size that is taken is what the groups have, whatever is inserted, changed, refused and
+    deleted.
+    """
     controller.set_pipeline("VERIFY_AND_COMMIT", controller.program.config())
 
     def write(kind: str, number: int, weights: list[int]) -> Code:

@@ -12,7 +12,9 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from softswitch.p4runtime.device import Device
 from softswitch.rpc.status import Code, RefusedError
 
-LEARN_ALL = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
+LEARN_ALL = (
+    "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
+)
 DIGEST = "digest_entry { digest_id: $station_t config { max_list_size: 1 } }"
 COUNTER = "counter_entry { counter_id: $port_counter index { index: 1 } data { packet_count: 4 } }"
 TO_CPU = """table_entry { table_id: $exact_table match { field_id: 1 exact { value: "\\x0a" } }
@@ -35,11 +37,13 @@ def arbitrate(controller: Any, role: str, election_id: int, config: Any = None) 
 
 @pytest.fixture
 def join(device: Device, program: Any, connect: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that makes a controller with a role whose config has these fields; names stand for their
-    P4Info ids.
+    """Return a function that makes a controller with a role whose config has these fields; names
+    stand for their P4Info ids.
     """
 
-    def make(role: str, election_id: int = 1, exclusive: str = "", shared: str = "", **fields: Any) -> Any:
+    def make(
+        role: str, election_id: int = 1, exclusive: str = "", shared: str = "", **fields: Any
+    ) -> Any:
         controller = connect(None, "not yet")
         controller.stream.close()
         controller.stream = device.open_stream(controller.inbox.append, controller.ended.append)
@@ -72,13 +76,17 @@ def test_a_role_writes_what_its_config_names(join: Callable[..., Any]) -> None:
             assert code(theirs, kind, text) == Code.PERMISSION_DENIED
             assert code(ours, kind, text) == Code.OK
     statuses = counter.write(
-        counter.program.update("MODIFY", COUNTER), counter.program.update("DELETE", LEARN_ALL), atomicity=1
+        counter.program.update("MODIFY", COUNTER),
+        counter.program.update("DELETE", LEARN_ALL),
+        atomicity=1,
     )
     assert [status.code for status in statuses] == [Code.ABORTED, Code.PERMISSION_DENIED]
     assert "does not belong to the request's role" in statuses[1].message
 
 
-def test_a_role_reads_what_its_config_names(join: Callable[..., Any], connect: Callable[..., Any]) -> None:
+def test_a_role_reads_what_its_config_names(
+    join: Callable[..., Any], connect: Callable[..., Any]
+) -> None:
     full = connect(1)
     full.do("INSERT", LEARN_ALL, TO_CPU)
     role = join("learning", shared="ternary_table")
@@ -90,7 +98,9 @@ def test_a_role_reads_what_its_config_names(join: Callable[..., Any], connect: C
         return [entity.WhichOneof("entity") for entity in found]
 
     assert read("learning") == ["table_entry"]
-    assert read("") == ["table_entry"] * 4 + ["counter_entry"] * 16, "two of the entries are the program's own"
+    assert read("") == ["table_entry"] * 4 + ["counter_entry"] * 16, (
+        "two of the entries are the program's own"
+    )
     with pytest.raises(RefusedError) as caught:
         read("nobody")
     assert caught.value.status.code == Code.NOT_FOUND
@@ -114,18 +124,31 @@ def test_digests_and_idle_entries_go_to_the_roles_that_have_them(
     device.switch.process(1, frame(src=7), 0)
     device.tick(100)
     kinds = [[message.WhichOneof("update") for message in c.inbox] for c in (full, learner, other)]
-    assert kinds == [["digest", "idle_timeout_notification"], ["digest"], ["idle_timeout_notification"]]
+    assert kinds == [
+        ["digest", "idle_timeout_notification"],
+        ["digest"],
+        ["idle_timeout_notification"],
+    ]
 
 
-def test_packet_ins_are_filtered(join: Callable[..., Any], connect: Callable[..., Any], device: Device) -> None:
+def test_packet_ins_are_filtered(
+    join: Callable[..., Any], connect: Callable[..., Any], device: Device
+) -> None:
     full = connect(1)
     full.do("INSERT", TO_CPU)
-    filters = {"any": None, "port 1": (1, b"\x00\x01"), "port 2": (1, b"\x02"), "no such field": (9, b"\x01")}
+    filters = {
+        "any": None,
+        "port 1": (1, b"\x00\x01"),
+        "port 2": (1, b"\x02"),
+        "no such field": (9, b"\x01"),
+    }
     controllers = {"none": join("none", shared="exact_table")}
     for name, wanted in filters.items():
         fields: dict[str, Any] = {"receives_packet_ins": True}
         if wanted is not None:
-            fields["packet_in_filter"] = stratum.P4RoleConfig.PacketFilter(metadata_id=wanted[0], value=wanted[1])
+            fields["packet_in_filter"] = stratum.P4RoleConfig.PacketFilter(
+                metadata_id=wanted[0], value=wanted[1]
+            )
         controllers[name] = join(name, **fields)
     for controller in controllers.values():
         controller.inbox.clear()
@@ -139,13 +162,17 @@ def test_packet_ins_are_filtered(join: Callable[..., Any], connect: Callable[...
 
 
 def test_only_some_roles_may_push_a_pipeline(join: Callable[..., Any]) -> None:
-    join("may", can_push_pipeline=True).set_pipeline("VERIFY_AND_COMMIT", join("x").program.config())
+    join("may", can_push_pipeline=True).set_pipeline(
+        "VERIFY_AND_COMMIT", join("x").program.config()
+    )
     with pytest.raises(RefusedError) as caught:
         join("may not").set_pipeline("VERIFY_AND_COMMIT", join("y").program.config())
     assert caught.value.status.code == Code.PERMISSION_DENIED
 
 
-def test_configs_that_are_refused(join: Callable[..., Any], connect: Callable[..., Any], program: Any) -> None:
+def test_configs_that_are_refused(
+    join: Callable[..., Any], connect: Callable[..., Any], program: Any
+) -> None:
     first = join("first", exclusive="exact_table", shared="lpm_table")
     assert first.ended == []
     for fields, reason in (

@@ -45,7 +45,9 @@ class Stream:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.outbox: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
-        self.responses = p4r_grpc.P4RuntimeStub(channel).StreamChannel(iter(self.outbox.get, None), timeout=20)
+        self.responses = p4r_grpc.P4RuntimeStub(channel).StreamChannel(
+            iter(self.outbox.get, None), timeout=20
+        )
 
     def send(self, **kind: Any) -> None:
         self.outbox.put(p4r.StreamMessageRequest(**kind))
@@ -63,7 +65,7 @@ def write(channel: grpc.Channel, *updates: p4r.Update, election_id: int = 1) -> 
     p4r_grpc.P4RuntimeStub(channel).Write(request, timeout=20)
 
 
-# -- raw stubs: P4Runtime ----------------------------------------------------------------------------------------------
+# -- raw stubs: P4Runtime --------------------------------------------------------------------------
 
 
 def test_arbitration_and_failover(server: Server, program: Any) -> None:
@@ -71,7 +73,10 @@ def test_arbitration_and_failover(server: Server, program: Any) -> None:
         first, second = Stream(one), Stream(two)
         assert first.claim(2**100).status.code == Code.OK
         answer = second.claim(7)
-        assert (answer.status.code, U128.decode(answer.election_id)) == (Code.ALREADY_EXISTS, 2**100)
+        assert (answer.status.code, U128.decode(answer.election_id)) == (
+            Code.ALREADY_EXISTS,
+            2**100,
+        )
         first.outbox.put(None)
         with pytest.raises(StopIteration):
             next(first.responses)
@@ -113,7 +118,11 @@ def test_failed_batch_carries_one_error_per_update(channel: grpc.Channel, progra
     for detail in status.details:
         errors.append(p4r.Error())
         assert detail.Unpack(errors[-1])
-    assert [error.canonical_code for error in errors] == [Code.OK, Code.ALREADY_EXISTS, Code.NOT_FOUND]
+    assert [error.canonical_code for error in errors] == [
+        Code.OK,
+        Code.ALREADY_EXISTS,
+        Code.NOT_FOUND,
+    ]
     assert errors[0] == p4r.Error()
     assert "IngressImpl.exact_table" in errors[1].message
 
@@ -124,13 +133,21 @@ def test_statuses_of_whole_requests(channel: grpc.Channel, program: Any) -> None
     cases = [
         (stub.Write, p4r.WriteRequest(device_id=9), grpc.StatusCode.NOT_FOUND),
         (stub.Write, p4r.WriteRequest(device_id=1, role="x"), grpc.StatusCode.NOT_FOUND),
-        (stub.Write, p4r.WriteRequest(device_id=1, election_id=election_id), grpc.StatusCode.PERMISSION_DENIED),
+        (
+            stub.Write,
+            p4r.WriteRequest(device_id=1, election_id=election_id),
+            grpc.StatusCode.PERMISSION_DENIED,
+        ),
         (
             stub.SetForwardingPipelineConfig,
             p4r.SetForwardingPipelineConfigRequest(device_id=1, election_id=election_id),
             grpc.StatusCode.PERMISSION_DENIED,
         ),
-        (stub.GetForwardingPipelineConfig, p4r.GetForwardingPipelineConfigRequest(), grpc.StatusCode.NOT_FOUND),
+        (
+            stub.GetForwardingPipelineConfig,
+            p4r.GetForwardingPipelineConfigRequest(),
+            grpc.StatusCode.NOT_FOUND,
+        ),
         (stub.Capabilities, p4r.CapabilitiesRequest(device_id=9), grpc.StatusCode.NOT_FOUND),
     ]
     for call, request, code in cases:
@@ -141,7 +158,9 @@ def test_statuses_of_whole_requests(channel: grpc.Channel, program: Any) -> None
         list(stub.Read(p4r.ReadRequest(device_id=9), timeout=20))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     assert stub.Capabilities(p4r.CapabilitiesRequest(), timeout=20).p4runtime_api_version == "1.5.0"
-    answer = stub.GetForwardingPipelineConfig(p4r.GetForwardingPipelineConfigRequest(device_id=1), timeout=20)
+    answer = stub.GetForwardingPipelineConfig(
+        p4r.GetForwardingPipelineConfigRequest(device_id=1), timeout=20
+    )
     assert answer.config == program.config()
 
 
@@ -153,10 +172,14 @@ def test_a_large_table_is_read_in_pieces_that_default_clients_accept(
     for start in range(1, 3001, 1000):
         updates = []
         for number in range(start, start + 1000):
-            update.entity.table_entry.match[0].exact.value = number.to_bytes(1 + (number > 255), "big")
+            update.entity.table_entry.match[0].exact.value = number.to_bytes(
+                1 + (number > 255), "big"
+            )
             updates.append(p4r.Update.FromString(update.SerializeToString()))
         assert not any(status.code for status in controller.write(*updates))
-    request = p4r.ReadRequest(device_id=1, entities=[program.entity("table_entry { table_id: $exact_table }")])
+    request = p4r.ReadRequest(
+        device_id=1, entities=[program.entity("table_entry { table_id: $exact_table }")]
+    )
     with grpc.insecure_channel(server.address) as channel:
         responses = list(p4r_grpc.P4RuntimeStub(channel).Read(request, timeout=20))
     assert sum(len(response.entities) for response in responses) == 3000
@@ -169,7 +192,10 @@ def test_packet_in_and_out(channel: grpc.Channel, device: Device, program: Any) 
     device.on_packet_out = received.append
     stream = Stream(channel)
     stream.claim()
-    metadata = [p4r.PacketMetadata(metadata_id=1, value=b"\x01\x02"), p4r.PacketMetadata(metadata_id=2, value=b"\x05")]
+    metadata = [
+        p4r.PacketMetadata(metadata_id=1, value=b"\x01\x02"),
+        p4r.PacketMetadata(metadata_id=2, value=b"\x05"),
+    ]
     stream.send(packet=p4r.PacketOut(payload=b"payload", metadata=metadata))
     stream.send(packet=p4r.PacketOut(payload=b"payload", metadata=metadata[:1]))
     error = next(stream.responses).error
@@ -191,33 +217,47 @@ def test_packet_in_and_out(channel: grpc.Channel, device: Device, program: Any) 
     [
         ([(1, b"\x01"), (2, b"\x01"), (3, b"\x01")], "packet-out has no metadata field 3"),
         ([(1, b"\x01"), (1, b"\x01")], "metadata field 1 is given twice"),
-        ([(1, b"\x02\x00"), (2, b"\x01")], "metadata field 1 ('egress_port'): 0x0200 does not fit bit<9>"),
+        (
+            [(1, b"\x02\x00"), (2, b"\x01")],
+            "metadata field 1 ('egress_port'): 0x0200 does not fit bit<9>",
+        ),
         ([(1, b""), (2, b"\x01")], "metadata field 1 ('egress_port'): the byte string is empty"),
         ([(1, b"\x01"), (2, b"\x01")], "this switch has no path for packet-outs"),
     ],
 )
-def test_refused_packet_outs(controller: Any, metadata: list[tuple[int, bytes]], reason: str) -> None:
-    packet = p4r.PacketOut(metadata=[p4r.PacketMetadata(metadata_id=number, value=value) for number, value in metadata])
+def test_refused_packet_outs(
+    controller: Any, metadata: list[tuple[int, bytes]], reason: str
+) -> None:
+    packet = p4r.PacketOut(
+        metadata=[p4r.PacketMetadata(metadata_id=number, value=value) for number, value in metadata]
+    )
     controller.stream.receive(p4r.StreamMessageRequest(packet=packet))
     assert reason in controller.inbox[-1].error.message
 
 
 def test_devices_share_a_port(program: Any) -> None:
-    devices = [Device(device_id=3, ports={1: PortScheduler(5)}), Device(device_id=4, ports={1: PortScheduler(6)})]
+    devices = [
+        Device(device_id=3, ports={1: PortScheduler(5)}),
+        Device(device_id=4, ports={1: PortScheduler(6)}),
+    ]
     with Server(devices) as server, grpc.insecure_channel(server.address) as channel:
         for device_id in (3, 4):
             stream = Stream(channel)
             assert stream.claim(device_id=device_id).device_id == device_id
         for device_id, rate in ((3, 5), (4, 6)):
             request = gnmi.GetRequest(
-                path=[fy.GNMIPath("/interfaces").path], prefix={"target": str(device_id)}, encoding=2
+                path=[fy.GNMIPath("/interfaces").path],
+                prefix={"target": str(device_id)},
+                encoding=2,
             )
             (notification,) = gnmi_grpc.gNMIStub(channel).Get(request, timeout=20).notification
             assert notification.prefix.target == str(device_id)
             assert rate in [update.val.uint_val for update in notification.update]
         for target in ("", "5"):
             with pytest.raises(grpc.RpcError) as caught:
-                gnmi_grpc.gNMIStub(channel).Get(gnmi.GetRequest(prefix={"target": target}), timeout=20)
+                gnmi_grpc.gNMIStub(channel).Get(
+                    gnmi.GetRequest(prefix={"target": target}), timeout=20
+                )
             assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     with pytest.raises(ValueError, match="at least one"):
         Server([])
@@ -244,7 +284,16 @@ def test_a_slow_client_loses_packets_only(device: Device, monkeypatch: pytest.Mo
     session.serve([*requests, p4r.StreamMessageRequest(packet=p4r.PacketOut())])
     sent = [outbox.get() for _ in range(outbox.qsize())]
     kinds = [None if message is None else message.WhichOneof("update") for message in sent]
-    assert kinds == ["arbitration", None, "packet", "packet", "packet", "arbitration", "error", None]
+    assert kinds == [
+        "arbitration",
+        None,
+        "packet",
+        "packet",
+        "packet",
+        "arbitration",
+        "error",
+        None,
+    ]
 
 
 def test_stop_ends_open_streams(device: Device) -> None:
@@ -260,11 +309,15 @@ def test_stop_ends_open_streams(device: Device) -> None:
         stream.outbox.put(None)
 
 
-# -- virtual time ------------------------------------------------------------------------------------------------------
+# -- virtual time ----------------------------------------------------------------------------------
 
 
-def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests(program: Any) -> None:
-    """The switch learns a station at 1 us of virtual time; the controller's entry is there for the packet at 2 us."""
+def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests(
+    program: Any,
+) -> None:
+    """The switch learns a station at 1 us of virtual time; the controller's entry is there for the
+    packet at 2 us.
+    """
     loop = EventLoop()
     fabric = VirtualFabric(loop)
     arrived: list[int] = []
@@ -282,14 +335,22 @@ def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests
     with Server(device) as server, grpc.insecure_channel(server.address) as channel:
         stream = Stream(channel)
         stream.claim()
-        learn = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
-        enable = "digest_entry { digest_id: $station_t config { max_list_size: 1 ack_timeout_ns: 1000000 } }"
+        learn = (
+            "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn"
+            " } } }"
+        )
+        enable = (
+            "digest_entry { digest_id: $station_t config { max_list_size: 1 ack_timeout_ns:"
+            " 1000000 } }"
+        )
         write(channel, program.update("INSERT", learn), program.update("INSERT", enable))
 
         def react() -> None:
             digest = next(stream.responses).digest
             write(channel, program.exact(7, port=2), program.update("DELETE", learn))
-            stream.send(digest_ack=p4r.DigestListAck(digest_id=digest.digest_id, list_id=digest.list_id))
+            stream.send(
+                digest_ack=p4r.DigestListAck(digest_id=digest.digest_id, list_id=digest.list_id)
+            )
 
         thread = threading.Thread(target=react)
         thread.start()
@@ -311,7 +372,7 @@ def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests
         assert len(device.rpc_log) == count
 
 
-# -- finsy -------------------------------------------------------------------------------------------------------------
+# -- finsy -----------------------------------------------------------------------------------------
 
 OPTIONS = fy.SwitchOptions(p4info=HERE / "everything.p4info.txtpb", p4blob=HERE / "everything.json")
 
@@ -338,18 +399,27 @@ async def test_finsy_writes_reads_and_learns(bare_device: Device) -> None:
             with pytest.raises(fy.P4ClientError) as caught:
                 await switch.insert([entry(number) for number in range(1000)])
             assert len(caught.value.details) == 999
-            assert {int(error.canonical_code) for error in caught.value.details.values()} == {Code.ALREADY_EXISTS}
+            assert {int(error.canonical_code) for error in caught.value.details.values()} == {
+                Code.ALREADY_EXISTS
+            }
 
             learn = fy.P4TableEntry("ternary_table", priority=1, action=fy.Action("learn"))
             await switch.write(
-                [+learn, +fy.P4DigestEntry("station_t", max_list_size=2, max_timeout_ns=10**9, ack_timeout_ns=10**9)]
+                [
+                    +learn,
+                    +fy.P4DigestEntry(
+                        "station_t", max_list_size=2, max_timeout_ns=10**9, ack_timeout_ns=10**9
+                    ),
+                ]
             )
             digests = switch.read_digests("station_t")
             coming = asyncio.ensure_future(anext(digests))
             await asyncio.sleep(0)
             with bare_device.lock:
                 for src in (7, 8):
-                    bare_device.switch.process(1, bytes(6) + src.to_bytes(6, "big") + b"\x08\x00" + bytes(46), 55)
+                    bare_device.switch.process(
+                        1, bytes(6) + src.to_bytes(6, "big") + b"\x08\x00" + bytes(46), 55
+                    )
             learnt = await coming
             assert [(value["address"], value["port"], value["special"]) for value in learnt] == [
                 (7, 1, False),
@@ -410,7 +480,9 @@ async def test_two_finsy_controllers_settle_who_is_primary(device: Device) -> No
 
 
 def test_gnmi_polls_and_changes() -> None:
-    """POLL answers each poll; ON_CHANGE tells of a port that goes down and comes back, and of nothing else."""
+    """POLL answers each poll; ON_CHANGE tells of a port that goes down and comes back, and of
+    nothing else.
+    """
     device = Device(ports={1: PortScheduler(10**9), 2: PortScheduler(10**9)}, port_counters=counted)
     status = gnmi.Path(
         elem=[
@@ -456,7 +528,9 @@ def test_gnmi_polls_and_changes() -> None:
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         polls.put(None)
 
-        changes = stub.Subscribe(iter([subscription(gnmi.SubscriptionList.STREAM, status)]), timeout=60)
+        changes = stub.Subscribe(
+            iter([subscription(gnmi.SubscriptionList.STREAM, status)]), timeout=60
+        )
         assert values(next(changes)) == [("1", "UP"), ("2", "UP")]
         assert next(changes).sync_response
         for port, up in ((2, False), (1, False), (2, True)):
@@ -470,13 +544,16 @@ def counted(port: int) -> PortCounters:
     return PortCounters(port, 10 * port, 100 * port, 1000 * port)
 
 
-# -- what is no message ------------------------------------------------------------------------------------------------
+# -- what is no message ----------------------------------------------------------------------------
 
 NO_MESSAGE = b"\x0a\xff"
 """A field longer than what follows: no message of any type."""
 
 METHODS = [
-    *(f"/p4.v1.P4Runtime/{name}" for name in ("Write", "Read", "SetForwardingPipelineConfig", "StreamChannel")),
+    *(
+        f"/p4.v1.P4Runtime/{name}"
+        for name in ("Write", "Read", "SetForwardingPipelineConfig", "StreamChannel")
+    ),
     *(f"/p4.v1.P4Runtime/{name}" for name in ("GetForwardingPipelineConfig", "Capabilities")),
     *(f"/gnmi.gNMI/{name}" for name in ("Capabilities", "Get", "Set", "Subscribe")),
 ]
@@ -488,7 +565,9 @@ USUAL = {"/p4.v1.P4Runtime/Write", "/p4.v1.P4Runtime/StreamChannel", "/gnmi.gNMI
     "method",
     [pytest.param(method, marks=() if method in USUAL else pytest.mark.long) for method in METHODS],
 )
-def test_what_cannot_be_decoded_is_refused_and_forgotten(channel: grpc.Channel, method: str) -> None:
+def test_what_cannot_be_decoded_is_refused_and_forgotten(
+    channel: grpc.Channel, method: str
+) -> None:
     call = channel.stream_stream(method)
     before = calls_remembered()
     for _ in range(20):
@@ -503,4 +582,7 @@ def test_what_cannot_be_decoded_is_refused_and_forgotten(channel: grpc.Channel, 
 def calls_remembered() -> int:
     """Return the number of calls that gRPC's server still keeps something of."""
     gc.collect()
-    return sum(type(found).__name__ == "_RPCState" and "callbacks" in vars(found) for found in gc.get_objects())
+    return sum(
+        type(found).__name__ == "_RPCState" and "callbacks" in vars(found)
+        for found in gc.get_objects()
+    )

@@ -59,11 +59,20 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def version(server: Server, credentials: grpc.ChannelCredentials | None) -> str:
-    """Return the version that a client with these credentials is told. Raises RpcError if it is told nothing."""
+    """Return the version that a client with these credentials is told.
+
+    Raises RpcError if it is told nothing.
+    """
     target = f"localhost:{server.port}"
-    channel = grpc.insecure_channel(target) if credentials is None else grpc.secure_channel(target, credentials)
+    channel = (
+        grpc.insecure_channel(target)
+        if credentials is None
+        else grpc.secure_channel(target, credentials)
+    )
     with channel:
-        answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=TIMEOUT_S)
+        answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(
+            p4r.CapabilitiesRequest(), timeout=TIMEOUT_S
+        )
         return str(answer.p4runtime_api_version)
 
 
@@ -78,11 +87,15 @@ def test_the_servers_certificate_is_checked(authority: Authority, tmp_path: Path
     with Server(Device(), "localhost:0", credentials=credentials) as server:
         assert version(server, grpc.ssl_channel_credentials(authority.certificate)) == "1.5.0"
         refused(server, None)
-        refused(server, grpc.ssl_channel_credentials(make_authority(tmp_path / "other").certificate))
+        refused(
+            server, grpc.ssl_channel_credentials(make_authority(tmp_path / "other").certificate)
+        )
 
 
 def test_clients_need_a_certificate(authority: Authority, tmp_path: Path) -> None:
-    credentials = grpc.ssl_server_credentials([authority.issue("server")], authority.certificate, True)
+    credentials = grpc.ssl_server_credentials(
+        [authority.issue("server")], authority.certificate, True
+    )
     with Server(Device(), "localhost:0", credentials=credentials) as server:
         mutual = grpc.ssl_channel_credentials(authority.certificate, *authority.issue("client"))
         assert version(server, mutual) == "1.5.0"

@@ -23,7 +23,9 @@ from hypothesis import HealthCheck, settings
 from tests.needs import require
 from tests.softswitch.virtual.conftest import Sent, Waiting
 
-settings.register_profile("realtime", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "realtime", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("realtime")
 
 COMMAND = Path(sys.executable).with_name("softswitch")
@@ -33,14 +35,16 @@ PATIENCE_S = 60
 class Orders:
     """A program whose packets say what is to become of them.
 
-    Byte 0: copies that ingress makes (0 drops); byte 1: the port of the first, each further one to the next port;
-    byte 2: queue; byte 3: times egress sends a packet round again; byte 4: what egress does in the end: 0 sends,
-    1 drops, 2 makes it 7 bytes longer.
+    Byte 0: copies that ingress makes (0 drops); byte 1: the port of the first, each further one to
+    the next port; byte 2: queue; byte 3: times egress sends a packet round again; byte 4: what
+    egress does in the end: 0 sends, 1 drops, 2 makes it 7 bytes longer.
     """
 
     def __init__(self) -> None:
         self.left: list[tuple[int, bytes, int, int, int, int]] = []
-        """(port, packet, enqueued, now, depth met, depth left behind) of each packet whose turn came, in order"""
+        """(port, packet, enqueued, now, depth met, depth left behind) of each packet whose turn
+        came, in order
+        """
 
     def ingress(self, port: int, data: bytes, now_ns: int, /) -> list[Waiting]:
         copies, first, queue = data[:3]
@@ -60,7 +64,9 @@ def new_orders() -> type[Orders]:
     return Orders
 
 
-def order(port: int, queue: int = 0, length: int = 64, copies: int = 1, rounds: int = 0, end: int = 0) -> bytes:
+def order(
+    port: int, queue: int = 0, length: int = 64, copies: int = 1, rounds: int = 0, end: int = 0
+) -> bytes:
     return bytes([copies, port, queue, rounds, end]).ljust(length, b"\0")
 
 
@@ -70,7 +76,7 @@ def make_order() -> Callable[..., bytes]:
     return order
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 class Running:
@@ -93,14 +99,18 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Yield a function that starts the command with the given arguments, on a free port. What still runs at the end
-    is killed.
+    """Yield a function that starts the command with the given arguments, on a free port. What still
+    runs at the end is killed.
     """
     started: list[subprocess.Popen[str]] = []
 
-    def start_(*arguments: str | Path, prefix: Sequence[str] = (), address: str = "127.0.0.1:0") -> Running:
+    def start_(
+        *arguments: str | Path, prefix: Sequence[str] = (), address: str = "127.0.0.1:0"
+    ) -> Running:
         command = [*prefix, COMMAND, *arguments, "--grpc-server-addr", address]
-        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         started.append(process)
         assert process.stdout is not None
         ready = process.stdout.readline()
@@ -148,7 +158,7 @@ def new_peer(tmp_path: Path) -> Iterator[Callable[[str], Peer]]:
         peer.close()
 
 
-# -- network namespaces ------------------------------------------------------------------------------------------------
+# -- network namespaces ----------------------------------------------------------------------------
 
 
 class Namespace:
@@ -164,7 +174,9 @@ class Namespace:
         assert self._holder.stdout is not None
         self._holder.stdout.readline()
         self.prefix = ("nsenter", f"--net={self.path}")
-        ipv6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"  # it would send frames nobody asked for
+        ipv6 = (  # it would send frames nobody asked for
+            "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+        )
         self.run(f"ip link set lo up; [ ! -e {ipv6} ] || echo 1 > {ipv6}")
 
     @property
@@ -176,9 +188,14 @@ class Namespace:
         subprocess.run([*self.prefix, "sh", "-ec", commands], check=True)
 
     def veth(self, *names: str) -> None:
-        """Make a pair NAME, NAME_h of interfaces for each name, both up, without addresses of their own."""
+        """Make a pair NAME, NAME_h of interfaces for each name, both up, without addresses of their
+        own.
+        """
         for name in names:
-            self.run(f"ip link add {name} type veth peer name {name}_h; ip link set {name} up; ip link set {name}_h up")
+            self.run(
+                f"ip link add {name} type veth peer name {name}_h; ip link set {name} up; ip link"
+                f" set {name}_h up"
+            )
 
     def socket(self, interface: str) -> socket.socket:
         """Return a raw socket on an interface of the namespace."""
@@ -222,8 +239,8 @@ def namespace() -> Iterator[Namespace]:
 
 @pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], bool], str], None]:
-    """Return a function that waits until a condition holds that another process brings about, and fails if it never
-    does.
+    """Return a function that waits until a condition holds that another process brings about, and
+    fails if it never does.
     """
 
     def wait(condition: Callable[[], bool], what: str) -> None:
@@ -236,11 +253,13 @@ def eventually() -> Callable[[Callable[[], bool], str], None]:
     return wait
 
 
-# -- controllers -------------------------------------------------------------------------------------------------------
+# -- controllers -----------------------------------------------------------------------------------
 
 
 class Controller:
-    """A primary of a running switch with the program `everything.p4`; it reads its stream only when it is asked to."""
+    """A primary of a running switch with the program `everything.p4`; it reads its stream only when
+    it is asked to.
+    """
 
     def __init__(self, channel: grpc.Channel, device_id: int, election_id: int) -> None:
         self._stub = p4r_grpc.P4RuntimeStub(channel)
@@ -248,7 +267,9 @@ class Controller:
         self._election_id = U128.encode(election_id)
         self._outbox: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
         self._stream = self._stub.StreamChannel(iter(self._outbox.get, None))
-        arbitration = p4r.MasterArbitrationUpdate(device_id=device_id, election_id=self._election_id)
+        arbitration = p4r.MasterArbitrationUpdate(
+            device_id=device_id, election_id=self._election_id
+        )
         self._outbox.put(p4r.StreamMessageRequest(arbitration=arbitration))
         assert self.next("arbitration").arbitration.status.code == 0
 
@@ -311,11 +332,21 @@ class Controller:
 
     def _ids(self) -> dict[str, int]:
         info = self._info()
-        return {part.preamble.alias: part.preamble.id for part in (*info.tables, *info.actions, *info.digests)}
+        return {
+            part.preamble.alias: part.preamble.id
+            for part in (*info.tables, *info.actions, *info.digests)
+        }
 
     def _packet_out_fields(self, port: int) -> list[tuple[int, bytes]]:
-        header = next(part for part in self._info().controller_packet_metadata if part.preamble.name == "packet_out")
-        return [(part.id, bytes([port if part.name == "egress_port" else 0])) for part in header.metadata]
+        header = next(
+            part
+            for part in self._info().controller_packet_metadata
+            if part.preamble.name == "packet_out"
+        )
+        return [
+            (part.id, bytes([port if part.name == "egress_port" else 0]))
+            for part in header.metadata
+        ]
 
     def _insert(self, entity: p4r.Entity) -> None:
         request = p4r.WriteRequest(device_id=self._device_id, election_id=self._election_id)
@@ -331,7 +362,10 @@ def connect() -> Iterator[Callable[..., Controller]]:
     channels: list[grpc.Channel] = []
 
     def connect_(
-        address: str, device_id: int = 1, election_id: int = 1, credentials: grpc.ChannelCredentials | None = None
+        address: str,
+        device_id: int = 1,
+        election_id: int = 1,
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> Controller:
         if credentials is None:
             channels.append(grpc.insecure_channel(address))

@@ -50,7 +50,9 @@ class OrdersInC:
         self.native = orders()
         self._library = self.native.library
         self.on_library: Callable[[], object] = lambda: None
-        self.state = self.native.ffi.gc(self._library.ss_new(endless, 20_000), self._library.ss_free)
+        self.state = self.native.ffi.gc(
+            self._library.ss_new(endless, 20_000), self._library.ss_free
+        )
 
     events = None
 
@@ -64,9 +66,15 @@ class OrdersInC:
 
     @property
     def left(self) -> list[tuple[int, bytes, int, int, int, int]]:
-        seen = (self._library.orders_left(self.state, at) for at in range(self._library.orders_count(self.state)))
+        seen = (
+            self._library.orders_left(self.state, at)
+            for at in range(self._library.orders_count(self.state))
+        )
         data = self.native.ffi.buffer
-        return [(s.port, data(s.data)[: s.length], s.enqueued_ns, s.now_ns, s.met, s.leaves) for s in seen]
+        return [
+            (s.port, data(s.data)[: s.length], s.enqueued_ns, s.now_ns, s.met, s.leaves)
+            for s in seen
+        ]
 
 
 class OutletInC:
@@ -90,7 +98,10 @@ class OutletInC:
     def sending(self) -> list[bytes]:
         batch = self.outlet.filling
         data = memoryview(wires().ffi.buffer(batch.data))
-        return [bytes(data[batch.at[at] : batch.at[at] + batch.length[at]]) for at in range(batch.first, batch.count)]
+        return [
+            bytes(data[batch.at[at] : batch.at[at] + batch.length[at]])
+            for at in range(batch.first, batch.count)
+        ]
 
 
 class SchedulerOfWires(NativeScheduler):

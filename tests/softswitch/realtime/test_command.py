@@ -1,4 +1,6 @@
-"""The command `softswitch` as its user meets it: packets through `unix:` ports, controllers, files, messages."""
+"""The command `softswitch` as its user meets it: packets through `unix:` ports, controllers, files,
+messages.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ ONE, TWO, UNKNOWN = (bytes([2, 0, 0, 0, 0, number]) for number in (1, 2, 9))
 
 
 def frame(destination: bytes, source: int = 1, kind: int = 0x1234, length: int = 60) -> bytes:
-    return (destination + source.to_bytes(6, "big") + struct.pack("!H", kind)).ljust(length, b"\x5a")
+    return (destination + source.to_bytes(6, "big") + struct.pack("!H", kind)).ljust(
+        length, b"\x5a"
+    )
 
 
 @pytest.fixture
@@ -53,7 +57,16 @@ def test_packets_controllers_files_and_the_end(
 ) -> None:
     left, right = new_peer("p0"), new_peer("p1")
     log = tmp_path / "switch.log"
-    options = [f"--pcap={tmp_path}", "--log-file", log, "--log-flush", "-L", "info", "--dump-packet-data", "4"]
+    options = [
+        f"--pcap={tmp_path}",
+        "--log-file",
+        log,
+        "--log-flush",
+        "-L",
+        "info",
+        "--dump-packet-data",
+        "4",
+    ]
     switch = start(*options, "--port-rate", "1=50Mbit", "--thrift-port", "9090", *arguments)
     assert switch.ready == (
         f"softswitch: device 1, P4Runtime and gNMI at {switch.address}, "
@@ -77,14 +90,22 @@ def test_packets_controllers_files_and_the_end(
     assert status == 0
     assert "--thrift-port is ignored: there is no Thrift server" in errors
     assert "dropped: ingress 1" in errors
-    table = [line.replace("│", "").split() for line in errors.splitlines() if "unix:" in line or "controllers" in line]
+    table = [
+        line.replace("│", "").split()
+        for line in errors.splitlines()
+        if "unix:" in line or "controllers" in line
+    ]
     counts = {row[0]: list(map(int, row[2:])) for row in table}
     assert counts == {"0": [6, 0, 0, 0, 0], "1": [0, 5, 0, 0, 0], "510": [1, 1, 0, 0, 0]}
     names = [f"unix{tmp_path}/p{port}".replace("/", "_") for port in (0, 1)]
     came = [frame(ONE, length=length) for length in (14, 60, 1500, 9216)]
     assert read_pcap(tmp_path / f"{names[0]}_in.pcap") == [*came, frame(UNKNOWN), frame(TWO)]
     assert read_pcap(tmp_path / f"{names[1]}_out.pcap") == [*came, frame(UNKNOWN)]
-    assert read_pcap(tmp_path / f"{names[1]}_in.pcap") == read_pcap(tmp_path / f"{names[0]}_out.pcap") == []
+    assert (
+        read_pcap(tmp_path / f"{names[1]}_in.pcap")
+        == read_pcap(tmp_path / f"{names[0]}_out.pcap")
+        == []
+    )
     lines = log.read_text().splitlines()
     assert sum("received on port 0: 02 00 00 00" in line for line in lines) == 6
     assert sum("sent on port 1: 02 00 00 00" in line for line in lines) == 5
@@ -100,7 +121,8 @@ def test_a_controller_that_reads_nothing_stops_no_packet(
     controller.forward(ONE, 0, 1)
     controller.forward(TWO, 0, CPU_PORT)
     controller.learn_everything()
-    # From here on the controller reads nothing: neither the packet-ins nor the digests of new sources.
+    # From here on the controller reads nothing: neither the packet-ins nor the digests of new
+    # sources.
     payload = 8000
     for number in range(3000):
         left.send(frame(TWO, source=number + 1, length=payload))
@@ -120,7 +142,9 @@ def test_a_controllers_pipeline_replaces_the_program_between_packets(
     start: Start, new_peer: NewPeer, connect: Connect, tmp_path: Path
 ) -> None:
     left, right = new_peer("p0"), new_peer("p1")
-    switch = start("--no-p4", "-i", f"0@unix:{tmp_path}/p0", "-i", f"1@unix:{tmp_path}/p1", "--device-id", "7")
+    switch = start(
+        "--no-p4", "-i", f"0@unix:{tmp_path}/p0", "-i", f"1@unix:{tmp_path}/p1", "--device-id", "7"
+    )
     assert switch.ready.startswith("softswitch: device 7, ")
     left.send(frame(ONE))  # nothing can become of it yet
     controller = connect(switch.address, device_id=7)
@@ -152,7 +176,14 @@ def test_frames_to_nobody_are_counted(
 def test_a_socket_left_behind_is_replaced_but_not_one_in_use(start: Start, tmp_path: Path) -> None:
     first = start("--no-p4", "-i", f"0@unix:{tmp_path}/p0")
     second = subprocess.run(
-        [first.process.args[0], "--no-p4", "-i", f"0@unix:{tmp_path}/p0", "--grpc-server-addr", "127.0.0.1:0"],
+        [
+            first.process.args[0],
+            "--no-p4",
+            "-i",
+            f"0@unix:{tmp_path}/p0",
+            "--grpc-server-addr",
+            "127.0.0.1:0",
+        ],
         capture_output=True,
         text=True,
     )
@@ -181,16 +212,34 @@ def test_a_trace_goes_to_the_console(
 
 @needs("openssl")
 def test_tls(start: Start, connect: Connect, tmp_path: Path) -> None:
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
     for name in ("server", "client"):
         files = ["-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.pem"]
         subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
         subprocess.run([*make, *files, *subject], check=True, capture_output=True)
-    server = ["--grpc-server-cert", tmp_path / "server.pem", "--grpc-server-key", tmp_path / "server.key"]
+    server = [
+        "--grpc-server-cert",
+        tmp_path / "server.pem",
+        "--grpc-server-key",
+        tmp_path / "server.key",
+    ]
     authority = ["--grpc-server-cacert", tmp_path / "client.pem", "--grpc-server-with-client-auth"]
     switch = start("--no-p4", "--", "--grpc-server-ssl", *server, *authority)
     assert ", TLS, " in switch.ready
-    root, key, chain = ((tmp_path / name).read_bytes() for name in ("server.pem", "client.key", "client.pem"))
+    root, key, chain = (
+        (tmp_path / name).read_bytes() for name in ("server.pem", "client.key", "client.pem")
+    )
     connect(switch.address, credentials=grpc.ssl_channel_credentials(root, key, chain))
     with pytest.raises(grpc.RpcError):
         connect(switch.address, credentials=grpc.ssl_channel_credentials(root))
@@ -200,7 +249,9 @@ def test_tls(start: Start, connect: Connect, tmp_path: Path) -> None:
 def test_an_address_in_use_is_one_line(start: Start) -> None:
     first = start("--no-p4")
     second = subprocess.run(
-        [first.process.args[0], "--no-p4", "--grpc-server-addr", first.address], capture_output=True, text=True
+        [first.process.args[0], "--no-p4", "--grpc-server-addr", first.address],
+        capture_output=True,
+        text=True,
     )
     assert second.returncode == 2
     assert second.stderr.startswith(f"cannot listen on {first.address}: ")

@@ -1,4 +1,6 @@
-"""The switch in real time without its clock: accounts, rates however late it is woken, the virtual switch's ways."""
+"""The switch in real time without its clock: accounts, rates however late it is woken, the virtual
+switch's ways.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def new_core(program: Orders, rates: list[int | None], queues: int = 8) -> Core:
 
 
 packets = st.builds(
-    lambda copies, port, queue, rounds, end, length: bytes([copies, port, queue, rounds, end]).ljust(length, b"\0"),
+    lambda copies, port, queue, rounds, end, length: bytes(
+        [copies, port, queue, rounds, end]
+    ).ljust(length, b"\0"),
     st.integers(0, 3),
     st.integers(0, PORTS),
     st.integers(0, 8),
@@ -80,7 +84,9 @@ steps = st.one_of(
 
 @settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 10**6), steps), max_size=60))
-def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple[int, tuple[str, int, Any]]]) -> None:
+def test_every_packet_is_somewhere(
+    new_orders: type[Orders], history: list[tuple[int, tuple[str, int, Any]]]
+) -> None:
     programs = [new_orders()]
     core = new_core(programs[0], [None, 10**6, 10**8])
     now_ns = 0
@@ -126,19 +132,31 @@ def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple
 def arrivals_of(draw: list[tuple[int, int, int, int, int]]) -> list[tuple[int, bytes]]:
     """Return packets that come at instants of their own.
 
-    Who goes first of a packet that comes and one that goes round at the same instant is nobody's promise. All rates
-    here take multiples of 200 ns a byte, so that what begins with one arrival never ends at the instant of another.
+    Who goes first of a packet that comes and one that goes round at the same instant is nobody's
+    promise. All rates here take multiples of 200 ns a byte, so that what begins with one arrival
+    never ends at the instant of another.
     """
     now_ns = 0
     arrivals = []
     for number, (pause_ns, port, queue, rounds, length) in enumerate(draw):
         now_ns = (now_ns + pause_ns) // 200 * 200 + 200 + number
-        arrivals.append((now_ns, bytes([1, port, queue, rounds, 2 if length % 3 == 0 else 0]).ljust(length, b"\0")))
+        arrivals.append(
+            (
+                now_ns,
+                bytes([1, port, queue, rounds, 2 if length % 3 == 0 else 0]).ljust(length, b"\0"),
+            )
+        )
     return arrivals
 
 
 drawn = st.lists(
-    st.tuples(st.integers(0, 2 * 10**6), st.integers(1, 2), st.integers(0, 7), st.integers(0, 1), st.integers(5, 1500)),
+    st.tuples(
+        st.integers(0, 2 * 10**6),
+        st.integers(1, 2),
+        st.integers(0, 7),
+        st.integers(0, 1),
+        st.integers(5, 1500),
+    ),
     min_size=1,
     max_size=60,
 )
@@ -156,13 +174,17 @@ def configure(scheduler: PortScheduler) -> None:
 def test_when_it_is_woken_changes_nothing(
     new_orders: type[Orders], draw: list[tuple[int, int, int, int, int]], wakes: list[int]
 ) -> None:
-    """Packets leave when they leave the virtual switch, which is called at each of those instants."""
+    """Packets leave when they leave the virtual switch, which is called at each of those
+    instants.
+    """
     arrivals = arrivals_of(draw)
     late = new_orders()
     core = new_core(late, [None, 10_000_000, 40_000_000])
     for port in (1, 2):
         configure(core.outlets[port].scheduler)
-    for at_ns, packet in sorted([*arrivals, *((at_ns, None) for at_ns in wakes)], key=lambda pair: pair[0]):
+    for at_ns, packet in sorted(
+        [*arrivals, *((at_ns, None) for at_ns in wakes)], key=lambda pair: pair[0]
+    ):
         if packet is None:
             core.serve_due(at_ns)
         else:
@@ -183,7 +205,9 @@ def test_when_it_is_woken_changes_nothing(
     fabric.run()
 
     for port in (1, 2):
-        assert [seen for seen in late.left if seen[0] == port] == [seen for seen in punctual.left if seen[0] == port]
+        assert [seen for seen in late.left if seen[0] == port] == [
+            seen for seen in punctual.left if seen[0] == port
+        ]
         assert core.outlets[port].scheduler.stats == node.ports[port].stats
     assert core.account.dropped == {reason.value: count for reason, count in node.dropped.items()}
 
@@ -217,12 +241,15 @@ def test_levels_and_weights_hold_however_late_it_is_woken(
     scheduler.configure(7, QueueConfig(level=7, max_rate_bps=2_000_000), 0)
     now_ns = 0
     for _ in range(100):  # 10 ms each, with four times what the line carries
-        core.receive(0, [make_order(1, queue, 500) for queue in (0, 1, 2, 7) for _ in range(26)], now_ns)
+        core.receive(
+            0, [make_order(1, queue, 500) for queue in (0, 1, 2, 7) for _ in range(26)], now_ns
+        )
         now_ns += 10_000_000
         core.serve_due(now_ns)
         flush(core)
     sent = [scheduler.stats[queue].dequeued_bytes for queue in (0, 1, 2, 7)]
-    # Queue 7 goes first up to its 2 Mbit/s; 8 are left, of which 1 and 2 get a quarter and three quarters; 0 starves.
+    # Queue 7 goes first up to its 2 Mbit/s; 8 are left, of which 1 and 2 get a quarter and three
+    # quarters; 0 starves.
     for bytes_sent, share in zip(sent, (0, 2_000_000, 6_000_000, 2_000_000), strict=True):
         assert abs(bytes_sent - share / 8) <= 1000
 
@@ -236,7 +263,10 @@ def test_a_line_without_rate_is_passed_at_once_and_counted(
     assert [len(packet) for _, packet in flush(core)] == [64, 100]
     assert [seen[2:] for seen in program.left] == [(7, 7, 0, 0)] * 2
     stats = core.outlets[1].scheduler.stats
-    assert [(queue.enqueued_bytes, queue.dequeued_packets) for queue in (stats[3], stats[5])] == [(64, 1), (100, 1)]
+    assert [(queue.enqueued_bytes, queue.dequeued_packets) for queue in (stats[3], stats[5])] == [
+        (64, 1),
+        (100, 1),
+    ]
     assert core.account.ports[1].bytes_out == 164
 
 
@@ -247,7 +277,11 @@ def test_a_port_that_pushes_back_keeps_its_order_and_lets_higher_levels_pass(
     outlet = core.outlets[1]
     core.receive(0, [make_order(1, 0, 64)], 0)
     core.refused(outlet, Obstacle.FULL, 0)
-    core.receive(0, [make_order(1, 0, 65), make_order(1, 7, 70), make_order(2, 0, 80), make_order(1, 0, 66)], 1)
+    core.receive(
+        0,
+        [make_order(1, 0, 65), make_order(1, 7, 70), make_order(2, 0, 80), make_order(1, 0, 66)],
+        1,
+    )
     assert flush(core) == [(2, make_order(2, 0, 80))]
     assert core.account.queued == 4
     core.unblock(outlet, 2)
@@ -256,7 +290,9 @@ def test_a_port_that_pushes_back_keeps_its_order_and_lets_higher_levels_pass(
     assert core.account.missing == core.account.queued == 0
 
 
-def test_a_backlog_comes_in_turns(new_orders: type[Orders], make_order: Callable[..., bytes]) -> None:
+def test_a_backlog_comes_in_turns(
+    new_orders: type[Orders], make_order: Callable[..., bytes]
+) -> None:
     core = new_core(new_orders(), [None, None])
     outlet = core.outlets[1]
     core.receive(0, [make_order(1)], 0)
@@ -302,7 +338,9 @@ def test_why_packets_end(new_orders: type[Orders], packet: bytes, reason: Drop) 
     assert flush(core) == []
 
 
-def test_egress_runs_for_a_packet_that_cannot_leave(new_orders: type[Orders], make_order: Callable[..., bytes]) -> None:
+def test_egress_runs_for_a_packet_that_cannot_leave(
+    new_orders: type[Orders], make_order: Callable[..., bytes]
+) -> None:
     program = new_orders()
     core = new_core(program, [None, None])
     core.set_up(core.outlets[1], False, 0)

@@ -42,7 +42,11 @@ def receive(listening: socket.socket) -> bytes:
         if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
             state, _, _, _, _, tag, protocol = struct.unpack("IIIHHHH", note[:20])
             if state & 0x10:
-                return data[:12] + struct.pack("!HH", protocol if state & 0x40 else 0x8100, tag) + data[12:]
+                return (
+                    data[:12]
+                    + struct.pack("!HH", protocol if state & 0x40 else 0x8100, tag)
+                    + data[12:]
+                )
     return data
 
 
@@ -73,7 +77,9 @@ def switched(
     return start_
 
 
-def test_frames_of_every_length_and_tag_arrive_as_they_were(namespace: Any, switched: Callable[..., Switch]) -> None:
+def test_frames_of_every_length_and_tag_arrive_as_they_were(
+    namespace: Any, switched: Callable[..., Switch]
+) -> None:
     namespace.veth("a0", "a1")
     switch, _ = switched()
     left, right = namespace.socket("a0_h"), namespace.socket("a1_h")
@@ -88,9 +94,14 @@ def test_frames_of_every_length_and_tag_arrive_as_they_were(namespace: Any, swit
         for sent in [*tagged, *lengths]:
             left.send(sent)
             assert receive(right) == sent
-        # Larger than a slot of the ring that was made when the interfaces took no more than 1500 bytes.
+        # Larger than a slot of the ring that was made when the interfaces took no more than 1500
+        # bytes.
         namespace.run("for i in a0 a0_h a1 a1_h; do ip link set $i mtu 9202; done")
-        for sent in (frame(length=9216), frame(length=60), frame(kind=0x8100, number=0x6001_0800, length=9000)):
+        for sent in (
+            frame(length=9216),
+            frame(length=60),
+            frame(kind=0x8100, number=0x6001_0800, length=9000),
+        ):
             left.send(sent)
             assert receive(right) == sent
     _, errors = switch.stop()
@@ -137,12 +148,18 @@ def test_writes_stop_no_packet(namespace: Any, switched: Callable[..., Switch]) 
 
 
 def test_an_interface_that_vanishes_comes_back_and_the_others_go_on(
-    namespace: Any, switched: Callable[..., Switch], eventually: Callable[[Callable[[], bool], str], None]
+    namespace: Any,
+    switched: Callable[..., Switch],
+    eventually: Callable[[Callable[[], bool], str], None],
 ) -> None:
     namespace.veth("a0", "a1", "a2")
     switch, controller = switched(ports=3)
     controller.forward(TWO, 0, 2)
-    left, right, third = namespace.socket("a0_h"), namespace.socket("a1_h"), namespace.socket("a2_h")
+    left, right, third = (
+        namespace.socket("a0_h"),
+        namespace.socket("a1_h"),
+        namespace.socket("a2_h"),
+    )
 
     def arrives(listening: socket.socket, destination: bytes) -> bool:
         left.send(frame(destination))
@@ -173,18 +190,24 @@ def test_an_interface_that_vanishes_comes_back_and_the_others_go_on(
             others_go_on()
             assert not arrives(again, ONE)
             namespace.run("ip link set a1 up")
-            eventually(lambda: arrives(again, ONE), "frames through the interface that went up again")
+            eventually(
+                lambda: arrives(again, ONE), "frames through the interface that went up again"
+            )
         namespace.run("ip link delete a0")  # the way in, now
         namespace.veth("a0")
         with namespace.socket("a0_h") as left_again, namespace.socket("a1_h") as right_again:
             left = left_again
-            eventually(lambda: arrives(right_again, ONE), "frames from the interface that came back")
+            eventually(
+                lambda: arrives(right_again, ONE), "frames from the interface that came back"
+            )
     status, errors = switch.stop()
     assert status == 0
     assert int(errors.partition("port_down ")[2].split(",")[0].split()[0]) >= 20
 
 
-def test_a_queue_that_is_full_drops_and_counts(namespace: Any, switched: Callable[..., Switch]) -> None:
+def test_a_queue_that_is_full_drops_and_counts(
+    namespace: Any, switched: Callable[..., Switch]
+) -> None:
     namespace.veth("a0", "a1", "a2")
     switch, controller = switched("--port-rate", "1=1kbit", "--queue-depth", "5000", ports=3)
     controller.forward(TWO, 0, 2)
@@ -194,7 +217,9 @@ def test_a_queue_that_is_full_drops_and_counts(namespace: Any, switched: Callabl
             left.send(frame(length=500, number=number))
         left.send(frame(TWO))
         assert receive(third) == frame(TWO)  # so the hundred before it have been dealt with
-        assert receive(right) == frame(length=500, number=0)  # which keeps the line busy for four seconds
+        assert receive(right) == frame(
+            length=500, number=0
+        )  # which keeps the line busy for four seconds
     _, errors = switch.stop()
     row = next(line.replace("│", "").split() for line in errors.splitlines() if " a1 " in line)
     assert row[3:6] == ["1", "89", "10"]  # out, dropped, queued: what 5000 bytes hold
@@ -219,11 +244,15 @@ def test_fifty_kills_of_a_forwarding_switch_leave_nothing_behind(
                 left.send(frame(number=number))
             switch.process.kill()
             assert switch.process.wait() == -signal.SIGKILL
-    shown = subprocess.run([*namespace.prefix, "ip", "-d", "link"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [*namespace.prefix, "ip", "-d", "link"], capture_output=True, text=True, check=True
+    ).stdout
     assert shown.count("promiscuity 0") == 5  # of the loopback, too: no socket is left
 
     def is_clean() -> bool:
-        """Start once more: what the killed ones were compiling is removed when that is ten seconds old."""
+        """Start once more: what the killed ones were compiling is removed when that is ten seconds
+        old.
+        """
         assert start(*given, prefix=namespace.prefix).stop()[0] == 0
         return not list(tmp_path.rglob(".*"))
 
@@ -231,7 +260,9 @@ def test_fifty_kills_of_a_forwarding_switch_leave_nothing_behind(
 
 
 def test_an_interface_that_is_down_at_first(
-    namespace: Any, switched: Callable[..., Switch], eventually: Callable[[Callable[[], bool], str], None]
+    namespace: Any,
+    switched: Callable[..., Switch],
+    eventually: Callable[[Callable[[], bool], str], None],
 ) -> None:
     namespace.veth("a0", "a1")
     namespace.run("ip link set a1 down")
@@ -284,7 +315,9 @@ for first in range(0, int(sys.argv[1]), BATCH):
 
 
 def test_a_ring_that_overflowed_goes_on(namespace: Any) -> None:
-    """The kernel fills slots while they are given back; none of the frames that it does not drop is missed."""
+    """The kernel fills slots while they are given back; none of the frames that it does not drop is
+    missed.
+    """
     namespace.veth("a0")
     port = namespace.inside(lambda: PacketSocketPort("a0"))
     sent = 64 * 1000

@@ -35,12 +35,17 @@ def test_the_kernel_passes_one_packet_of_each_burst_and_each_place_as_often() ->
             except BlockingIOError:
                 continue
     assert [index // BURST_FRAMES for index in passed] == list(range(CYCLE_FRAMES // BURST_FRAMES))
-    assert set(Counter(index % BURST_FRAMES for index in passed).values()) == {CYCLE_FRAMES // BURST_FRAMES**2}
+    assert set(Counter(index % BURST_FRAMES for index in passed).values()) == {
+        CYCLE_FRAMES // BURST_FRAMES**2
+    }
 
 
 @pytest.mark.parametrize("first_turn", [1, 65_534])
 def test_a_packet_is_timed_from_the_instant_of_its_burst(first_turn: int) -> None:
-    """The round's number has two bytes and starts again. A packet of an earlier run has no burst."""
+    """The round's number has two bytes and starts again.
+
+    A packet of an earlier run has no burst.
+    """
     rng = random.Random(first_turn)
     handed_ns = array("q", (10**18 + 40_000 * burst for burst in range(1000)))
     sent = Sent(16_000, 0, 1, 0, 0, first_turn, CYCLE_FRAMES, handed_ns)
@@ -49,6 +54,8 @@ def test_a_packet_is_timed_from_the_instant_of_its_burst(first_turn: int) -> Non
     for each in took_ns:
         number = rng.randrange(16_000)
         turn, index = divmod(number, CYCLE_FRAMES)
-        arrivals.append(Arrival(handed_ns[number // 16] + each, 64, _frame(index, first_turn + turn)))
+        arrivals.append(
+            Arrival(handed_ns[number // 16] + each, 64, _frame(index, first_turn + turn))
+        )
     late = Arrival(10**18, 64, _frame(5, first_turn - 1))
     assert latencies_ns(sent, [late, *arrivals]) == took_ns

@@ -1,4 +1,6 @@
-"""Every program between the queues of the switch in real time does what it does with one packet after another."""
+"""Every program between the queues of the switch in real time does what it does with one packet
+after another.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from softswitch.realtime import Core
 from softswitch.tm import PortScheduler
 
 HERE = Path(__file__).parent
-FOUND = sorted([*HERE.parent.rglob("*.json"), *(HERE.parents[2] / "p4src" / "build" / "v1model").glob("*.json")])
+FOUND = sorted(
+    [
+        *HERE.parent.rglob("*.json"),
+        *(HERE.parents[2] / "p4src" / "build" / "v1model").glob("*.json"),
+    ]
+)
 PORTS = 16
 CPU_PORT = 510
 
@@ -37,7 +44,18 @@ def fill(switch: Switch, seed: int) -> None:
     rng = random.Random(seed)
 
     def number(width: int) -> int:
-        pool = (0, 1, 2, 3, 0x800, 0x11, 0x0A000001, 0x0A000002, 0x020000000001, rng.getrandbits(width or 1))
+        pool = (
+            0,
+            1,
+            2,
+            3,
+            0x800,
+            0x11,
+            0x0A000001,
+            0x0A000002,
+            0x020000000001,
+            rng.getrandbits(width or 1),
+        )
         return rng.choice(pool) & ((1 << width) - 1)
 
     def element(match: str, width: int) -> KeyElement:
@@ -58,7 +76,9 @@ def fill(switch: Switch, seed: int) -> None:
         for priority in range(1, 9):
             action = rng.choice(table.actions)
             arguments = [number(parameter.width) for parameter in table.action_params[action]]
-            key = [element(*field) for field in zip(table.match_types, table.key_widths, strict=True)]
+            key = [
+                element(*field) for field in zip(table.match_types, table.key_widths, strict=True)
+            ]
             with suppress(TableError):
                 table.set_default(action, arguments)
             with suppress(TableError):
@@ -75,14 +95,23 @@ def new_switch(program: Program, native: NativeProgram | None = None) -> Switch:
 
 
 def frames(seed: int, count: int) -> Iterator[tuple[int, bytes]]:
-    """Yield random packets, most of them Ethernet and IPv4 as far as they go, many alike in all but a byte."""
+    """Yield random packets, most of them Ethernet and IPv4 as far as they go, many alike in all but
+    a byte.
+    """
     rng = random.Random(seed)
-    base = bytes.fromhex("0200000000010200000000020800 4500002e000000004011 66bd 0a000001 0a000002 0bb80bb9001a0000")
+    base = bytes.fromhex(
+        "0200000000010200000000020800 4500002e000000004011 66bd 0a000001 0a000002 0bb80bb9001a0000"
+    )
     for _ in range(count):
         data = bytearray(base + rng.randbytes(rng.randrange(60)))
         for _ in range(rng.choice((0, 1, 1, 2, 40))):
-            data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 3, 0x11, 0x45, rng.randrange(256)))
-        yield rng.randrange(PORTS), bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
+            data[rng.randrange(len(data))] = rng.choice(
+                (0, 1, 2, 3, 0x11, 0x45, rng.randrange(256))
+            )
+        yield (
+            rng.randrange(PORTS),
+            bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))]),
+        )
 
 
 def by_processing(switch: Switch, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
@@ -106,13 +135,18 @@ def by_core(core: Core, port: int, data: bytes, now_ns: int) -> list[tuple[int, 
 @pytest.mark.parametrize("path", programs(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_packets_fare_in_the_queues_as_without_them(path: Path) -> None:
     program = loaded(path)
-    queued, at_once = new_switch(program), new_switch(program, Choice("auto", compilers()[-1:])(program))
+    queued, at_once = (
+        new_switch(program),
+        new_switch(program, Choice("auto", compilers()[-1:])(program)),
+    )
     core = Core(queued)
     for port in range(512):
         core.add(port, PortScheduler(None))
     for number, (port, data) in enumerate(frames(7, 200)):
         now_ns = number * 10**6
-        assert by_core(core, port, data, now_ns) == by_processing(at_once, port, data, now_ns), data.hex()
+        assert by_core(core, port, data, now_ns) == by_processing(at_once, port, data, now_ns), (
+            data.hex()
+        )
     assert core.account.missing == 0
     assert queued.stats == at_once.stats
     for name, register in queued.registers.items():

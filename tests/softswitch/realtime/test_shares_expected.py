@@ -1,4 +1,6 @@
-"""The expected shares of the classes of a port, against the traffic manager in exact virtual time."""
+"""The expected shares of the classes of a port, against the traffic manager in exact virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,16 @@ WARM_UP_NS = SECOND_NS
 
 
 def by_the_scheduler(case: Case, seconds: int = 4) -> dict[int, float]:
-    """Return the bits per second of each queue after the first second, when every class sends evenly what it offers."""
+    """Return the bits per second of each queue after the first second, when every class sends
+    evenly what it offers.
+    """
     port = PortScheduler(PORT_RATE_BPS)
     for c in case.classes:
         port.configure(c.queue, QueueConfig(level=c.level, weight=c.weight), 0)
-    coming = [(0, c.queue, c.frame_bytes, c.frame_bytes * 8 * SECOND_NS // c.offered_bps) for c in case.classes]
+    coming = [
+        (0, c.queue, c.frame_bytes, c.frame_bytes * 8 * SECOND_NS // c.offered_bps)
+        for c in case.classes
+    ]
     heapq.heapify(coming)
     end_ns = WARM_UP_NS + seconds * SECOND_NS
     sent: Counter[int] = Counter()
@@ -49,7 +56,14 @@ def test_expected_is_what_the_scheduler_does(case: Case) -> None:
 
 
 def test_what_a_content_class_leaves_goes_to_the_others_of_its_level() -> None:
-    case = Case("", (Class(1, 1_000_000, 64, 3), Class(2, 20_000_000, 64, 3), Class(3, 20_000_000, 64, 3, weight=2)))
+    case = Case(
+        "",
+        (
+            Class(1, 1_000_000, 64, 3),
+            Class(2, 20_000_000, 64, 3),
+            Class(3, 20_000_000, 64, 3, weight=2),
+        ),
+    )
     assert case.expected_bps == {1: 1_000_000, 2: 3_000_000, 3: 6_000_000}
 
 

@@ -1,8 +1,9 @@
-"""Port rate, strict levels and weights of the real switch in real time, by the kernel's clock at the far end.
+"""Port rate, strict levels and weights of the real switch in real time, by the kernel's clock at
+the far end.
 
-A short version of `python -m bench.switch --shares`, in a network namespace of its own. Rates are taken
-between two frames that left, and a switch that wakes up late sends what was due meanwhile, so that a busy machine
-widens the result by milliseconds in seconds, not by its load.
+A short version of `python -m bench.switch --shares`, in a network namespace of its own. Rates are
+taken between two frames that left, and a switch that wakes up late sends what was due meanwhile, so
+that a busy machine widens the result by milliseconds in seconds, not by its load.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def outcomes(names: tuple[str, ...]) -> dict[str, list[dict[str, float]]]:
         str(SECONDS),
         *cases,
     ]
-    done = subprocess.run(network.inside(command), cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        network.inside(command), cwd=ROOT, capture_output=True, text=True, timeout=180, check=False
+    )
     assert done.returncode in (0, 1), done.stderr
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for outcome in json.loads(done.stdout):

@@ -1,4 +1,6 @@
-"""Interfaces in C: the same as test_interfaces.py shows of those in Python, with a program that only forwards."""
+"""Interfaces in C: the same as test_interfaces.py shows of those in Python, with a program that
+only forwards.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,12 @@ class Plane:
     """A data plane in C whose ports are the interfaces a0, a1 and so on of a namespace."""
 
     def __init__(
-        self, namespace: Any, program: CProgram, compiler: Compiler, rates: Sequence[int | None], groups: int = 1
+        self,
+        namespace: Any,
+        program: CProgram,
+        compiler: Compiler,
+        rates: Sequence[int | None],
+        groups: int = 1,
     ) -> None:
         start_ns = time.monotonic_ns()
         native = load_wires([compiler])
@@ -90,7 +97,11 @@ class Plane:
 
         def make() -> NativeDataPlane:
             plane = NativeDataPlane(
-                self.core, clock, self.lock, self.seen, lambda port, up: self.ports.append((port, up))
+                self.core,
+                clock,
+                self.lock,
+                self.seen,
+                lambda port, up: self.ports.append((port, up)),
             )
             for number, rate_bps in enumerate(rates):
                 plane.add(number, PacketSocketPort(f"a{number}"), self.core.scheduler(rate_bps))
@@ -112,7 +123,9 @@ def start(namespace: Any, request: pytest.FixtureRequest) -> Iterator[Start]:
     started: list[Plane] = []
 
     def start_(*rates: int | None, program: CProgram | None = None, groups: int = 1) -> Plane:
-        started.append(Plane(namespace, program or Forward(request.param), request.param, rates, groups))
+        started.append(
+            Plane(namespace, program or Forward(request.param), request.param, rates, groups)
+        )
         return started[-1]
 
     yield start_
@@ -132,12 +145,20 @@ def test_frames_of_every_length_and_tag_arrive_as_they_were(namespace: Any, star
             frame(kind=0x88A8, number=0x2FFE_0800),
             frame(kind=0x88A8, number=0x2001_8100),
         ]
-        for sent in [*tagged, *(frame(length=length) for length in (14, 15, 60, 61, 1000, 1513, 1514))]:
+        for sent in [
+            *tagged,
+            *(frame(length=length) for length in (14, 15, 60, 61, 1000, 1513, 1514)),
+        ]:
             left.send(sent)
             assert receive(right) == sent
-        # Larger than a slot of the ring that was made when the interfaces took no more than 1500 bytes.
+        # Larger than a slot of the ring that was made when the interfaces took no more than 1500
+        # bytes.
         namespace.run("for i in a0 a0_h a1 a1_h; do ip link set $i mtu 9202; done")
-        for sent in (frame(length=9216), frame(length=60), frame(kind=0x8100, number=0x6001_0800, length=9000)):
+        for sent in (
+            frame(length=9216),
+            frame(length=60),
+            frame(kind=0x8100, number=0x6001_0800, length=9000),
+        ):
             left.send(sent)
             assert receive(right) == sent
     assert plane.core.account.dropped == {}
@@ -145,7 +166,9 @@ def test_frames_of_every_length_and_tag_arrive_as_they_were(namespace: Any, star
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_order_is_kept_all_around_the_ring_in_both_directions(namespace: Any, start: Start, groups: int) -> None:
+def test_order_is_kept_all_around_the_ring_in_both_directions(
+    namespace: Any, start: Start, groups: int
+) -> None:
     namespace.veth("a0", "a1")
     start(None, None, groups=groups)
     left, right = namespace.socket("a0_h"), namespace.socket("a1_h")
@@ -186,7 +209,10 @@ def test_an_interface_that_vanishes_comes_back_and_the_others_go_on(
         others_go_on()
         for _ in range(20):
             left.send(frame())
-        eventually(lambda: plane.core.account.dropped.get("port_down", 0) >= 20, "frames for a port that is down")
+        eventually(
+            lambda: plane.core.account.dropped.get("port_down", 0) >= 20,
+            "frames for a port that is down",
+        )
         namespace.veth("a1")
         with namespace.socket("a1_h") as again:
             eventually(lambda: arrives(again), "frames through the interface that came back")
@@ -214,7 +240,9 @@ def test_a_rate_a_full_queue_and_its_counts(namespace: Any, start: Start) -> Non
             left.send(frame(length=500, number=number))
         third.send(frame())
         assert receive(fourth) == frame()
-        assert receive(right) == frame(length=500, number=0)  # which keeps the line busy for four seconds
+        assert receive(right) == frame(
+            length=500, number=0
+        )  # which keeps the line busy for four seconds
         while (account := plane.core.account).packets_in < 101:
             time.sleep(0.01)
     port = account.ports[1]
@@ -245,7 +273,9 @@ def test_packets_of_and_for_controllers(
 
 
 def test_a_ring_that_overflowed_goes_on(namespace: Any, start: Start) -> None:
-    """Every frame is forwarded or counted as lost, and none is forwarded twice or out of its order."""
+    """Every frame is forwarded or counted as lost, and none is forwarded twice or out of its
+    order.
+    """
     namespace.veth("a0", "a1")
     plane = start(None, None)
     sent = 64 * 1000
@@ -278,7 +308,9 @@ def test_a_ring_that_overflowed_goes_on(namespace: Any, start: Start) -> None:
 def test_whatever_happens_at_once_every_packet_is_somewhere(
     namespace: Any, start: Start, make_order: Callable[..., bytes], groups: int, in_python: bool
 ) -> None:
-    """Queues, rates, programs and interfaces change, and controllers send, while packets of every kind move."""
+    """Queues, rates, programs and interfaces change, and controllers send, while packets of every
+    kind move.
+    """
     namespace.veth("a0", "a1", "a2")
     programs = [OrdersInC() for _ in range(8)]
     plane = start(None, 20_000_000, None, program=programs[0], groups=groups)
@@ -290,7 +322,9 @@ def test_whatever_happens_at_once_every_packet_is_somewhere(
         chance = random.Random(port)
         with namespace.socket(f"a{port}_h") as sending:
             while not done.is_set():
-                copies, first, queue, rounds, end = (chance.randrange(limit) for limit in (4, 4, 9, 3, 3))
+                copies, first, queue, rounds, end = (
+                    chance.randrange(limit) for limit in (4, 4, 9, 3, 3)
+                )
                 order = make_order(first, queue, chance.randrange(60, 1400), copies, rounds, end)
                 try:
                     sending.send(order)
@@ -307,7 +341,9 @@ def test_whatever_happens_at_once_every_packet_is_somewhere(
             if what == 0:
                 plane.core.switch = draw.choice([*programs, *others])
             elif what == 1:
-                scheduler.configure(draw.randrange(8), QueueConfig(level=draw.randrange(8), depth_bytes=5000), 0)
+                scheduler.configure(
+                    draw.randrange(8), QueueConfig(level=draw.randrange(8), depth_bytes=5000), 0
+                )
             elif what == 2:
                 scheduler.set_rate(draw.choice((None, 10**6, 10**8)), plane.clock())
             elif what == 3:
@@ -342,16 +378,27 @@ def test_a_program_in_python_sends_what_it_sends_in_c(
 ) -> None:
     namespace.veth("a0", "a1", "a2")
     plane = start(None, None, None, program=OrdersInC())
-    sent = [make_order(1, queue=number % 8, length=60 + number, copies=2, rounds=number % 3) for number in range(200)]
+    sent = [
+        make_order(1, queue=number % 8, length=60 + number, copies=2, rounds=number % 3)
+        for number in range(200)
+    ]
     arrived = []
-    with namespace.socket("a0_h") as left, namespace.socket("a1_h") as right, namespace.socket("a2_h") as third:
+    with (
+        namespace.socket("a0_h") as left,
+        namespace.socket("a1_h") as right,
+        namespace.socket("a2_h") as third,
+    ):
         for program in (OrdersInC(), PythonProgram(Orders(), plane.lock)):
             with plane.lock:
                 plane.core.switch = program
             for data in sent:
                 left.send(data)
             arrived.append([[receive(far) for _ in sent] for far in (right, third)])
-    assert [sorted(far) for far in arrived[0]] == [sorted(far) for far in arrived[1]] == [sorted(sent)] * 2
+    assert (
+        [sorted(far) for far in arrived[0]]
+        == [sorted(far) for far in arrived[1]]
+        == [sorted(sent)] * 2
+    )
 
 
 def test_nothing_is_left_behind(namespace: Any, start: Start) -> None:

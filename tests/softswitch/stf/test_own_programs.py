@@ -1,4 +1,6 @@
-"""Programs that p4c's own tests do not cover: each NAME.stf of ``programs`` against NAME.p4, and cases beyond STF."""
+"""Programs that p4c's own tests do not cover: each NAME.stf of ``programs`` against NAME.p4, and
+cases beyond STF.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def through(switch: Switch, data: str) -> bytes:
 @pytest.mark.parametrize("name", NAMES)
 def test_program_does_what_its_test_expects(name: str, engine: str) -> None:
     native = Choice(engine, compilers()[-1:])(program(name))
-    result = run(program(name), parse(statements(name), f"{name}.stf"), f"{name}.stf", native=native)
+    result = run(
+        program(name), parse(statements(name), f"{name}.stf"), f"{name}.stf", native=native
+    )
     assert [str(failure) for failure in result.failures] == []
     assert result.expectations > 5
 
@@ -81,18 +85,24 @@ def test_all_is_tested() -> None:
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 def test_committed_output_is_what_p4c_makes(source: Path) -> None:
     compiled = compile_p4(source)
-    advice = f"run `python -m tests.softswitch.stf.compiling {source.parent.relative_to(TESTS.parent)}`"
+    advice = (
+        f"run `python -m tests.softswitch.stf.compiling {source.parent.relative_to(TESTS.parent)}`"
+    )
     assert source.with_suffix(".json").read_text() == committed_form(compiled.json), advice
     assert source.with_suffix(".p4info.txtpb").read_text() == compiled.p4info, advice
 
 
-# ------------------------------------------------------------------------------------------------- what STF cannot say
+# -- what STF cannot say ---------------------------------------------------------------------------
 
 
 def test_random_numbers_are_even() -> None:
-    """The chi-square of 16 values of a byte, with 15 degrees of freedom, exceeds 37.7 for one of a thousand seeds."""
+    """The chi-square of 16 values of a byte, with 15 degrees of freedom, exceeds 37.7 for one of a
+    thousand seeds.
+    """
     switch = Switch(program("randoms"), seed=5)
-    drawn = Tally(through(switch, "01 00 0000 0000 00000000 0000000000000000")[1] for _ in range(3200))
+    drawn = Tally(
+        through(switch, "01 00 0000 0000 00000000 0000000000000000")[1] for _ in range(3200)
+    )
     assert set(drawn) == set(range(0x30, 0x40))
     assert sum((count - 200) ** 2 / 200 for count in drawn.values()) < 37.7
 
@@ -133,7 +143,9 @@ def test_members_of_value_sets_are_checked(statement: str, reason: str) -> None:
 
 def test_messages_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "softswitch"):
-        Switch(program("assertions")).process(7, bytes.fromhex("04 05 0102 00000000000000000000"), 0)
+        Switch(program("assertions")).process(
+            7, bytes.fromhex("04 05 0102 00000000000000000000"), 0
+        )
     assert [record.getMessage() for record in caplog.records] == ["plain", "x 5 y 258 port 7"]
 
 
@@ -181,7 +193,9 @@ def test_selectors_hash_as_published() -> None:
     found: Tally[int] = Tally()
     for y in range(0, 1 << 32, (1 << 32) // 97):
         word = y.to_bytes(4, "big")
-        assert through(switch, f"04 00 00000001 {word.hex()} 00000000")[1] == crc16(word + b"\x04") % 7
+        assert (
+            through(switch, f"04 00 00000001 {word.hex()} 00000000")[1] == crc16(word + b"\x04") % 7
+        )
         # BMv2's table of CRC-32 is zlib's; the hash is of all the selector's fields.
         answer = through(switch, f"05 00 00000001 {word.hex()} 00000000")[1]
         assert answer == zlib.crc32(word) % 7

@@ -1,4 +1,6 @@
-"""STF tests pass where they should, fail where they should, and are refused with one line where they are malformed."""
+"""STF tests pass where they should, fail where they should, and are refused with one line where
+they are malformed.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,18 @@ def test_each_expectation_counts(name: str) -> None:
     [
         (QUERY + "expect 1 0a 00000000 0000 00 0001", 2, "differ from byte 8 on"),
         (QUERY + "expect 1 0a 00000000 0000 00$", 2, "expected 16 hexadecimal digits, got 20"),
-        (QUERY + "expect 1 0a 00000000 0000 00 0000 00", 2, "expected at least 22 hexadecimal digits, got 20"),
+        (
+            QUERY + "expect 1 0a 00000000 0000 00 0000 00",
+            2,
+            "expected at least 22 hexadecimal digits, got 20",
+        ),
         (QUERY + "expect 1\nexpect 1", 3, "port 1: expected a packet, none left"),
         (QUERY + "expect 1\nexpect 2", 3, "port 2: expected a packet, none left"),
-        (QUERY.replace("packet 0", "packet 1"), 1, "port 1: a packet left that nothing expects: 0A0000"),
+        (
+            QUERY.replace("packet 0", "packet 1"),
+            1,
+            "port 1: a packet left that nothing expects: 0A0000",
+        ),
         (QUERY + QUERY + "expect 1", 2, "port 1: a packet left that nothing expects"),
         (QUERY + "expect 1\nno_packet", 3, "port 1: expected no packet, 0A0000"),
         (
@@ -129,7 +139,10 @@ def test_wrong_expectation_fails(
         ("check_counter none(1)", "there is no counter 'none'"),
         ("check_counter exact_hits(1)", "table 'I.exact_one': there is no entry 1"),
         ("check_counter exact_hits(e)", "there is no entry 'e'"),
-        ("check_counter exact_hits(e) octets == 1", "expected 'packets' or 'bytes', found 'octets'"),
+        (
+            "check_counter exact_hits(e) octets == 1",
+            "expected 'packets' or 'bytes', found 'octets'",
+        ),
         ("check_counter exact_hits(e) packets = 1", "expected one of == != <= < >= >, found '='"),
         ("register_read none 1", "there is no register 'none'"),
         ("register_read none", "expected a number, but the line ends"),
@@ -152,14 +165,19 @@ def test_wrong_expectation_fails(
         ("member_add none 1 missed()", "there is no action profile 'none'"),
         ("group_add none 1 2 2", "group 1: member 2 is given twice"),
         ("group_add none 1 2", "there is no action profile 'none'"),
-        ("add exact_one x:1 member 1", "table 'I.exact_one': has no action profile, so an entry needs an action"),
+        (
+            "add exact_one x:1 member 1",
+            "table 'I.exact_one': has no action profile, so an entry needs an action",
+        ),
         ("add exact_one x:1 member", "expected '(', but the line ends"),
         ("pvs_add none 1", "there is no value set 'none'"),
         ("pvs_add none", "expected a value, but the line ends"),
         ("pvs_clear none", "there is no value set 'none'"),
     ],
 )
-def test_bad_line_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], statement: str, reason: str) -> None:
+def test_bad_line_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], statement: str, reason: str
+) -> None:
     test = tmp_path / "t.stf"
     test.write_text(f"# a comment\n\n{statement}  # and another\n")
     assert main(["stf", program("matching"), str(test)]) == 2
@@ -178,10 +196,19 @@ def test_bad_line_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("add group index:1 value:1 to(port:1)", "t.stf:1: table 'I.group': has no field 'value'"),
         ("add group index:1 to(port:1)", "t.stf:1: table 'I.group': has an action profile"),
         ("add group index:1 group 3", "t.stf:1: action profile 'I.spread': there is no group 3"),
-        ("member_add spread 1 metered()", "t.stf:1: action profile 'I.spread': there is no action 'metered'"),
+        (
+            "member_add spread 1 metered()",
+            "t.stf:1: action profile 'I.spread': there is no action 'metered'",
+        ),
         ("member_add spread 1 to()", "t.stf:1: action 'I.to': parameter 'port' is missing"),
-        ("member_add shared 1 to(port:1)\ngroup_add shared 1 1", "t.stf:2: action profile 'I.shared': has no selector"),
-        ("meter_set_rates byte_meter e 1:1 1:1", "t.stf:1: meter 'I.byte_meter': needs a number, not the entry 'e'"),
+        (
+            "member_add shared 1 to(port:1)\ngroup_add shared 1 1",
+            "t.stf:2: action profile 'I.shared': has no selector",
+        ),
+        (
+            "meter_set_rates byte_meter e 1:1 1:1",
+            "t.stf:1: meter 'I.byte_meter': needs a number, not the entry 'e'",
+        ),
         ("meter_set_rates byte_meter 0 2:1 1:1", "t.stf:1: meter: the peak rate 1000000 is below"),
         ("meter_get_rates entry_meter 0", "t.stf:1: table 'I.policed': there is no entry 0"),
         ("check_register memory(10) == 0", "t.stf:1: register 'I.memory': index 10 is not in 0..9"),
@@ -256,14 +283,19 @@ def test_without_expect_only_ports_that_packets_came_in_at_are_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     test = tmp_path / "t.stf"
-    test.write_text(COUNTED.replace("expect 1\n", "") + "check_counter exact_hits(e) packets == 1\n")
+    test.write_text(
+        COUNTED.replace("expect 1\n", "") + "check_counter exact_hits(e) packets == 1\n"
+    )
     assert main(["stf", program("matching"), str(test)]) == 0
     assert capsys.readouterr().out == f"{test}: 1 expectations met\n"
 
 
 def test_a_register_that_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = tmp_path / "t.stf"
-    test.write_text("register_write memory 3 0x10\ncheck_register memory(3) == 16\ncheck_register memory(3) < 0x10\n")
+    test.write_text(
+        "register_write memory 3 0x10\ncheck_register memory(3) == 16\ncheck_register memory(3) <"
+        " 0x10\n"
+    )
     assert main(["stf", program("stateful"), str(test)]) == 1
     assert capsys.readouterr().out == f"{test}:3: register memory(3): expected < 0x10, has 0x10\n"
 
@@ -272,7 +304,10 @@ def test_ambiguous_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     test = tmp_path / "t.stf"
     test.write_text("register_reset memory\nregister_reset mory\n")
     assert main(["stf", program("stateful"), str(test)]) == 2
-    assert f"{test}:2: register 'mory' may be any of I.memory, I.signed_memory" in capsys.readouterr().err
+    assert (
+        f"{test}:2: register 'mory' may be any of I.memory, I.signed_memory"
+        in capsys.readouterr().err
+    )
 
 
 def test_aliases_of_the_p4info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,7 +325,9 @@ def test_aliases_of_the_p4info(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 @needs("a C compiler")
 @pytest.mark.parametrize("damaged", ["program", "test", "p4info", "p4info text", "encoding"])
-def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str) -> None:
+def test_files_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
     missing, test = tmp_path / "missing", tmp_path / "t.stf"
     test.write_bytes(b"\xff" if damaged == "encoding" else b"wait\n")
     arguments = [program("matching"), str(test)]

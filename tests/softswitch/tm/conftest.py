@@ -43,9 +43,13 @@ def traffic_manager(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def saturate() -> Saturate:
-    """Run a port for `until_ns` with the queues of `sizes` always backlogged by packets of the sizes given, in turn."""
+    """Run a port for `until_ns` with the queues of `sizes` always backlogged by packets of the
+    sizes given, in turn.
+    """
 
-    def run(port: PortScheduler, sizes: Mapping[int, Sequence[int]], until_ns: int, start_ns: int = 0) -> Served:
+    def run(
+        port: PortScheduler, sizes: Mapping[int, Sequence[int]], until_ns: int, start_ns: int = 0
+    ) -> Served:
         given = Counter[int]()
 
         def fill(queue: int, now_ns: int) -> None:

@@ -23,7 +23,10 @@ class SchedulerInC(NativeScheduler):
     """Queues in C whose packets are made here."""
 
     def __init__(
-        self, rate_bps: int | None, queues: Sequence[QueueConfig] | None = None, compiler: Compiler | None = None
+        self,
+        rate_bps: int | None,
+        queues: Sequence[QueueConfig] | None = None,
+        compiler: Compiler | None = None,
     ) -> None:
         super().__init__(traffic_manager(compiler or compilers()[0]), rate_bps, queues)
         self._leaving = self._ffi.new("tm_leaving *")
@@ -36,7 +39,9 @@ class SchedulerInC(NativeScheduler):
         return tuple([0, 0] for _ in range(self.queues))
 
     def enqueue(self, queue: int, item: object, length_bytes: int, now_ns: int) -> bool:
-        packet = self._ffi.new("ss_packet *", {"length_bytes": length_bytes, "holder": [0, 0, self._count, 0]})
+        packet = self._ffi.new(
+            "ss_packet *", {"length_bytes": length_bytes, "holder": [0, 0, self._count, 0]}
+        )
         if not self._library.tm_enqueue(self.port, queue & 0xFFFFFFFF, packet, now_ns):
             return False
         self._items[self._count] = packet, item

@@ -63,8 +63,12 @@ def test_a_port_may_have_as_many_queues_as_a_port_group() -> None:
     for queue in range(32):
         assert port.enqueue(queue, None, 100, 0)
     assert not port.enqueue(32, None, 100, 0)
-    order = [leaving.queue for leaving in iter(lambda: port.dequeue(0), None) if leaving is not None]
-    assert [queue // 4 for queue in order] == sorted((queue // 4 for queue in range(32)), reverse=True)
+    order = [
+        leaving.queue for leaving in iter(lambda: port.dequeue(0), None) if leaving is not None
+    ]
+    assert [queue // 4 for queue in order] == sorted(
+        (queue // 4 for queue in range(32)), reverse=True
+    )
 
 
 def test_queues_are_added_and_removed_but_not_with_packets_in_them() -> None:
@@ -222,7 +226,9 @@ def test_whoever_serves_the_port_hears_of_changes() -> None:
     assert heard == [5, 6]
 
 
-def test_a_packet_that_changed_length_behind_the_queue_occupies_the_line_for_its_new_length() -> None:
+def test_a_packet_that_changed_length_behind_the_queue_occupies_the_line_for_its_new_length() -> (
+    None
+):
     port = PortScheduler(8 * 10**9)
     for _ in range(4):
         port.enqueue(0, None, 100, 0)

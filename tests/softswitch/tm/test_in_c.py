@@ -30,7 +30,9 @@ def some_config(draw: random.Random) -> QueueConfig:
 
 
 def differences(events: int, seed: int, compiler: Compiler) -> list[str]:
-    """Return what differs first, if something does, in so many random events at one port after another."""
+    """Return what differs first, if something does, in so many random events at one port after
+    another.
+    """
     draw = random.Random(seed)
     done = 0
     while done < events:
@@ -46,7 +48,9 @@ def differences(events: int, seed: int, compiler: Compiler) -> list[str]:
                 chance = random.Random(seed << 40 | done)
                 if what < 0.45:
                     size = chance.choice((0, 1, 64, 700, 1500, 9000, (1 << 18) - 1))
-                    saw.append(port.enqueue(chance.randrange(-1, port.queues + 1), turn, size, now_ns))
+                    saw.append(
+                        port.enqueue(chance.randrange(-1, port.queues + 1), turn, size, now_ns)
+                    )
                 elif what < 0.9:
                     leaving = port.dequeue(now_ns)
                     if leaving is not None and chance.random() < 0.2:
@@ -68,7 +72,10 @@ def differences(events: int, seed: int, compiler: Compiler) -> list[str]:
                 else:
                     saw.append(port.stats)
             saw_next = [port.next_eligible_ns(now_ns) for port in (python, in_c)]
-            about = [(p.queued_packets, p.queues, p.is_transparent, p.unknown_queue_packets) for p in (python, in_c)]
+            about = [
+                (p.queued_packets, p.queues, p.is_transparent, p.unknown_queue_packets)
+                for p in (python, in_c)
+            ]
             if saw[0] != saw[1] or saw_next[0] != saw_next[1] or about[0] != about[1]:
                 return [f"event {done}: {saw}, {saw_next}, {about}"]
             if saw_next[0] is not None and draw.random() < 0.7:
@@ -94,7 +101,10 @@ def test_a_million_random_events_make_the_same_decisions(compiler: Compiler) -> 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_virtual_time_beyond_64_bits(compiler: Compiler) -> None:
-    ports = PortScheduler(None, [QueueConfig()] * 3), SchedulerInC(None, [QueueConfig()] * 3, compiler)
+    ports = (
+        PortScheduler(None, [QueueConfig()] * 3),
+        SchedulerInC(None, [QueueConfig()] * 3, compiler),
+    )
     served = []
     for port in ports:
         order = []

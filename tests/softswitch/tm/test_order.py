@@ -1,4 +1,6 @@
-"""The order of service, against a model that knows only the rules: plain lists, token buckets, exact fractions."""
+"""The order of service, against a model that knows only the rules: plain lists, token buckets,
+exact fractions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from softswitch.tm import (
 )
 from tests.drawing import examples
 
-# Rates at which a byte takes whole nanoseconds, so that instants need no rounding and the model is exact.
+# Rates at which a byte takes whole nanoseconds, so that instants need no rounding and the model is
+# exact.
 RATES_BPS = [8 * 10**9 // ns_per_byte for ns_per_byte in (1, 2, 5, 8, 40, 1000)]
 
 
@@ -49,7 +52,9 @@ class Bucket:
 @dataclass
 class ModelQueue:
     config: QueueConfig
-    packets: list[tuple[int, int, int, int]] = field(default_factory=list)  # serial, length, enqueued at, depth met
+    packets: list[tuple[int, int, int, int]] = field(
+        default_factory=list
+    )  # serial, length, enqueued at, depth met
     shaper: Bucket = field(init=False)
     guarantee: Bucket = field(init=False)
 

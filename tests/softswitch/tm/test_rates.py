@@ -21,7 +21,11 @@ GBPS = 10**9
 @pytest.mark.parametrize("rate_bps", [10**7, 3 * 10**9, 10**11, 7_777_777_777])
 def test_a_saturated_port_sends_at_exactly_its_rate(rate_bps: int, saturate: Any) -> None:
     sizes = dict.fromkeys(range(8), MIXED)
-    served = saturate(PortScheduler(rate_bps, [QueueConfig(weight=i + 1) for i in range(8)]), sizes, 10**13 // rate_bps)
+    served = saturate(
+        PortScheduler(rate_bps, [QueueConfig(weight=i + 1) for i in range(8)]),
+        sizes,
+        10**13 // rate_bps,
+    )
     sent = 0
     for start_ns, leaving in served.order:
         assert start_ns == ceil(sent * 8 * 10**9 / rate_bps)
@@ -36,7 +40,9 @@ def test_a_port_without_a_rate_gives_all_at_once() -> None:
     assert port.next_eligible_ns(7) is None
 
 
-@pytest.mark.parametrize("max_rate_bps", [GBPS // 100, GBPS // 10, 6 * GBPS // 10, 999 * GBPS // 1000])
+@pytest.mark.parametrize(
+    "max_rate_bps", [GBPS // 100, GBPS // 10, 6 * GBPS // 10, 999 * GBPS // 1000]
+)
 def test_a_maximum_rate_is_met_alone(max_rate_bps: int, saturate: Any) -> None:
     port = PortScheduler(GBPS, [QueueConfig(max_rate_bps=max_rate_bps)])
     served = saturate(port, {0: MIXED}, 10**15 // max_rate_bps)
@@ -44,7 +50,9 @@ def test_a_maximum_rate_is_met_alone(max_rate_bps: int, saturate: Any) -> None:
 
 
 @pytest.mark.parametrize("max_rate_bps", [GBPS // 100, GBPS // 10, 6 * GBPS // 10])
-def test_a_maximum_rate_is_met_against_traffic_it_must_wait_for(max_rate_bps: int, saturate: Any) -> None:
+def test_a_maximum_rate_is_met_against_traffic_it_must_wait_for(
+    max_rate_bps: int, saturate: Any
+) -> None:
     # The other queue yields, but not before its packet on the line has finished.
     configs = [QueueConfig(level=0), QueueConfig(level=1, max_rate_bps=max_rate_bps)]
     served = saturate(PortScheduler(GBPS, configs), {0: [1500], 1: MIXED}, 10**15 // max_rate_bps)
@@ -57,13 +65,17 @@ def test_a_maximum_rate_is_met_against_traffic_it_must_wait_for(max_rate_bps: in
     st.integers(10**6, 2 * GBPS),
     st.lists(st.tuples(st.integers(1, 1500), st.integers(0, 30_000)), min_size=20, max_size=120),
 )
-def test_no_interval_carries_more_than_the_maximum_rate(max_rate_bps: int, packets: list[tuple[int, int]]) -> None:
+def test_no_interval_carries_more_than_the_maximum_rate(
+    max_rate_bps: int, packets: list[tuple[int, int]]
+) -> None:
     port = PortScheduler(GBPS, [QueueConfig(max_rate_bps=max_rate_bps), QueueConfig(level=1)])
     sent: list[tuple[int, int]] = []
     now_ns = 0
 
     def advance(until_ns: int) -> None:
-        while (eligible_ns := port.next_eligible_ns(now_ns)) is not None and eligible_ns <= until_ns:
+        while (
+            eligible_ns := port.next_eligible_ns(now_ns)
+        ) is not None and eligible_ns <= until_ns:
             leaving = port.dequeue(eligible_ns)
             assert leaving is not None
             if leaving.queue == 0:
@@ -78,13 +90,18 @@ def test_no_interval_carries_more_than_the_maximum_rate(max_rate_bps: int, packe
         carried = 0
         for start_ns, length in sent[first:]:
             # Bytes before this packet since `first`: rate x time, and what waiting may save up.
-            assert carried <= max_rate_bps * (start_ns - sent[first][0] + 1) / 8e9 + SHAPER_CREDIT_BYTES
+            assert (
+                carried
+                <= max_rate_bps * (start_ns - sent[first][0] + 1) / 8e9 + SHAPER_CREDIT_BYTES
+            )
             carried += length
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.37, 0.9])
 @pytest.mark.parametrize("others", [[1500], [64], MIXED])
-def test_a_minimum_rate_is_kept_under_a_saturated_higher_level(share: float, others: list[int], saturate: Any) -> None:
+def test_a_minimum_rate_is_kept_under_a_saturated_higher_level(
+    share: float, others: list[int], saturate: Any
+) -> None:
     min_rate_bps = int(share * GBPS)
     configs = [QueueConfig(level=0, min_rate_bps=min_rate_bps), QueueConfig(level=7)]
     served = saturate(PortScheduler(GBPS, configs), {0: MIXED, 1: others}, int(2_000_000 / share))
@@ -94,7 +111,9 @@ def test_a_minimum_rate_is_kept_under_a_saturated_higher_level(share: float, oth
 
 def test_many_minimum_rates_are_kept_together_up_to_the_whole_port(saturate: Any) -> None:
     shares = [0.02, 0.03, 0.05, 0.1, 0.3, 0.5]
-    configs = [QueueConfig(level=0, min_rate_bps=int(share * GBPS)) for share in shares] + [QueueConfig(level=7)]
+    configs = [QueueConfig(level=0, min_rate_bps=int(share * GBPS)) for share in shares] + [
+        QueueConfig(level=7)
+    ]
     sizes = {0: [64], 1: [1500], 2: [9000], 3: MIXED, 4: [64], 5: [200], 6: [1500]}
     served = saturate(PortScheduler(GBPS, configs), sizes, 150_000_000)
     for queue, share in enumerate(shares):
@@ -102,7 +121,9 @@ def test_many_minimum_rates_are_kept_together_up_to_the_whole_port(saturate: Any
 
 
 def test_owed_queues_take_turns() -> None:
-    port = PortScheduler(None, [QueueConfig(min_rate_bps=1000), QueueConfig(), *[QueueConfig(min_rate_bps=1000)] * 2])
+    port = PortScheduler(
+        None, [QueueConfig(min_rate_bps=1000), QueueConfig(), *[QueueConfig(min_rate_bps=1000)] * 2]
+    )
     order: list[int] = []
     for round_ns in range(0, 4 * 10**9, 10**9):  # 125 B of credit a second
         for queue in range(4):
@@ -117,11 +138,15 @@ def test_owed_queues_take_turns() -> None:
 
 def test_owed_queues_of_a_higher_guaranteed_level_go_first() -> None:
     levels = [0, 3, 3, 7]
-    port = PortScheduler(None, [QueueConfig(min_rate_bps=1000, guaranteed_level=level) for level in levels])
+    port = PortScheduler(
+        None, [QueueConfig(min_rate_bps=1000, guaranteed_level=level) for level in levels]
+    )
     for queue in range(4):
         for _ in range(2):
             port.enqueue(queue, None, 125, 0)
-    order = [leaving.queue for leaving in iter(lambda: port.dequeue(0), None) if leaving is not None]
+    order = [
+        leaving.queue for leaving in iter(lambda: port.dequeue(0), None) if leaving is not None
+    ]
     # One packet each is owed. The rest goes by strict level, where all are equal.
     assert order[:4] == [3, 1, 2, 0]
 
@@ -133,7 +158,9 @@ def test_a_share_is_of_what_the_minimum_rates_leave(saturate: Any) -> None:
     assert served.rate_bps(1) == pytest.approx(0.35 * GBPS, rel=0.02)
 
 
-@pytest.mark.parametrize("config", [QueueConfig(min_rate_bps=8000), QueueConfig(min_rate_bps=8000, max_rate_bps=8000)])
+@pytest.mark.parametrize(
+    "config", [QueueConfig(min_rate_bps=8000), QueueConfig(min_rate_bps=8000, max_rate_bps=8000)]
+)
 def test_an_idle_queue_saves_up_one_packet_of_guarantee(config: QueueConfig) -> None:
     port = PortScheduler(None, [config, QueueConfig(level=7)])
     now_ns = 3600 * 10**9
@@ -159,7 +186,8 @@ def test_an_idle_queue_saves_up_one_packet_of_its_maximum_rate() -> None:
 
 
 def test_a_maximum_rate_also_limits_a_queue_that_is_owed_more() -> None:
-    # Guaranteed in the past, when it may not have been served for its maximum: what it is owed has to wait.
+    # Guaranteed in the past, when it may not have been served for its maximum: what it is owed has
+    # to wait.
     port = PortScheduler(None, [QueueConfig(min_rate_bps=8000, max_rate_bps=8000)])
     for _ in range(2):
         port.enqueue(0, None, 1000, 0)
@@ -186,7 +214,9 @@ def test_the_first_of_several_held_queues_is_announced() -> None:
 
 
 def test_a_shaped_high_level_leaves_the_rest_to_those_below(saturate: Any) -> None:
-    configs = [QueueConfig(level=level, max_rate_bps=GBPS // 4 if level else None) for level in range(3)]
+    configs = [
+        QueueConfig(level=level, max_rate_bps=GBPS // 4 if level else None) for level in range(3)
+    ]
     served = saturate(PortScheduler(GBPS, configs), dict.fromkeys(range(3), MIXED), 50_000_000)
     shares = Counter({queue: round(served.rate_bps(queue) / GBPS, 2) for queue in range(3)})
     assert shares == {0: 0.5, 1: 0.25, 2: 0.25}

@@ -1,4 +1,6 @@
-"""Sharing inside a level: long-run shares, distance from ideal sharing at every packet, how finely turns alternate."""
+"""Sharing inside a level: long-run shares, distance from ideal sharing at every packet, how finely
+turns alternate.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.drawing import examples
 
 
 def turns(weights: list[int], count: int, length: int = 1000) -> list[int]:
-    """Return the order in which the queues are served, all always backlogged with packets of one size."""
+    """Return the order in which the queues are served, all always backlogged with packets of one
+    size.
+    """
     port = PortScheduler(None, [QueueConfig(weight=weight) for weight in weights])
     order = []
     for queue in range(len(weights)):
@@ -40,7 +44,8 @@ def turns(weights: list[int], count: int, length: int = 1000) -> list[int]:
     )
 )
 def test_no_queue_is_ever_a_packet_away_from_its_share(queues: list[tuple[int, list[int]]]) -> None:
-    # Stoica et al. 1996, theorem 1: with the backlogged queues unchanged, the lag stays below the largest packet.
+    # Stoica et al. 1996, theorem 1: with the backlogged queues unchanged, the lag stays below the
+    # largest packet.
     weights = [weight for weight, _ in queues]
     port = PortScheduler(10**10, [QueueConfig(weight=weight) for weight in weights])
     given_packets = Counter[int]()
@@ -70,13 +75,26 @@ def test_no_queue_is_ever_a_packet_away_from_its_share(queues: list[tuple[int, l
 
 
 @pytest.mark.parametrize(
-    "weights", [[1, 1], [1, 2], [1, 255], [255, 254, 1], [1, 2, 3, 4, 5, 6, 7, 8], [50, 1, 1, 100, 1, 1, 1, 200]]
+    "weights",
+    [
+        [1, 1],
+        [1, 2],
+        [1, 255],
+        [255, 254, 1],
+        [1, 2, 3, 4, 5, 6, 7, 8],
+        [50, 1, 1, 100, 1, 1, 1, 200],
+    ],
 )
-def test_shares_are_within_two_percent_of_the_weights_whatever_the_sizes(weights: list[int], saturate: Any) -> None:
+def test_shares_are_within_two_percent_of_the_weights_whatever_the_sizes(
+    weights: list[int], saturate: Any
+) -> None:
     random = Random(5)
     sizes = {
-        # The lighter a queue the larger its packets: the worst case of any scheme that counts packets.
-        queue: [random.randint(64, 1500) if queue % 2 else random.choice([64, 1500]) for _ in range(997)]
+        # The lighter a queue the larger its packets: the worst case of any scheme that counts
+        # packets.
+        queue: [
+            random.randint(64, 1500) if queue % 2 else random.choice([64, 1500]) for _ in range(997)
+        ]
         for queue in range(len(weights))
     }
     port = PortScheduler(10**10, [QueueConfig(weight=weight) for weight in weights])
@@ -98,7 +116,8 @@ def test_equal_weights_take_turns() -> None:
 
 
 def test_a_heavy_queue_is_spread_between_light_ones() -> None:
-    # Fair queueing by finish time alone, and deficit round robin, would give queue 0 seven packets in a row.
+    # Fair queueing by finish time alone, and deficit round robin, would give queue 0 seven packets
+    # in a row.
     order = turns([7, 1, 1, 1, 1, 1, 1, 1], 140)
     runs = [(queue, len(list(run))) for queue, run in groupby(order)]
     assert max(length for queue, length in runs if queue == 0) <= 2
@@ -165,7 +184,9 @@ def test_levels_share_independently_of_each_other(saturate: Any) -> None:
         QueueConfig(level=0, weight=3),
         QueueConfig(level=5, max_rate_bps=6 * 10**9),
     ]
-    served = saturate(PortScheduler(10**10, configs), {0: [300, 1500], 1: [64], 2: [700]}, 10_000_000)
+    served = saturate(
+        PortScheduler(10**10, configs), {0: [300, 1500], 1: [64], 2: [700]}, 10_000_000
+    )
     assert served.rate_bps(2) == pytest.approx(6e9, rel=0.01)
     assert served.rate_bps(0) == pytest.approx(1e9, rel=0.02)
     assert served.rate_bps(1) == pytest.approx(3e9, rel=0.02)

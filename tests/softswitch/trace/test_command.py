@@ -35,9 +35,13 @@ egress port 1, queue 0
 """
 
 
-def test_a_packet_after_the_entries_of_a_test(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_packet_after_the_entries_of_a_test(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     entries = tmp_path / "entries.stf"
-    entries.write_text("add exact_one x:0x0A000001 counted(value:0x1111)\npacket 0 00\nadd nowhere x:1 nothing()\n")
+    entries.write_text(
+        "add exact_one x:0x0A000001 counted(value:0x1111)\npacket 0 00\nadd nowhere x:1 nothing()\n"
+    )
     packet = "00 0a 00 00 01 00 00 00 00 00 be:ef"
     assert main(["trace", MATCHING, packet, "--port", "3", "--entries", str(entries)]) == 0
     assert capsys.readouterr().out == EXPECTED
@@ -47,14 +51,18 @@ def test_the_packets_of_a_test_are_traced(capsys: pytest.CaptureFixture[str]) ->
     stf = TESTS / "stf" / "matching.stf"
     assert main(["trace", MATCHING, "--entries", str(stf)]) == 0
     out = capsys.readouterr().out
-    assert out.count("ingress port") == sum(line.startswith("packet ") for line in stf.read_text().splitlines())
+    assert out.count("ingress port") == sum(
+        line.startswith("packet ") for line in stf.read_text().splitlines()
+    )
     assert "hdr.q.x lpm = 0xa020000 matches 0xa020000/16" in out or "lpm = " in out
 
 
 def test_entries_of_a_write_request_and_positions_in_the_source(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The program is our own, whose JSON has source positions; the ids of the request are those of its P4Info."""
+    """The program is our own, whose JSON has source positions; the ids of the request are those of
+    its P4Info.
+    """
     from finsy.proto import p4i
     from google.protobuf import text_format
 
@@ -72,14 +80,19 @@ def test_entries_of_a_write_request_and_positions_in_the_source(
             action {{ action {{ action_id: {action.preamble.id} {params} }} }}
         }} }} }}"""
     )
-    frame = "0200000000020200000000010800" + "45000028000000004011" + "66c3" + "0a0000010a000002" + "0fa007d100140000"
+    frame = "02000000000202000000000108004500002800000000401166c30a0000010a0000020fa007d100140000"
     program = str(OWN / "echelon.json")
-    assert main(["trace", program, frame, "--entries", str(entries), "--p4info", str(info_file)]) == 0
+    assert (
+        main(["trace", program, frame, "--entries", str(entries), "--p4info", str(info_file)]) == 0
+    )
     out = capsys.readouterr().out
     assert "table EchelonIngress.forwarding.ipv4_lpm  include/control/forwarding.p4:" in out
     assert "dst lpm = 0xa000002 matches 0xa000000/8" in out
     assert "action EchelonIngress.forwarding.route(port 5, " in out
-    assert "if hdr.shim.isValid() && hdr.shim.version == 2: false  include/control/classifier.p4:" in out
+    assert (
+        "if hdr.shim.isValid() && hdr.shim.version == 2: false  include/control/classifier.p4:"
+        in out
+    )
     assert "sent on port 5, " in out
 
 

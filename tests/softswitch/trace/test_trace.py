@@ -1,4 +1,6 @@
-"""A traced packet does what an untraced one does, and what is reported accounts for the bytes that leave."""
+"""A traced packet does what an untraced one does, and what is reported accounts for the bytes that
+leave.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def prepared(switch: Switch) -> Switch:
         value_set.add((range(200), None))
     for profile in switch.action_profiles.values():
         action = next(a for a in profile.actions if a != "NoAction")
-        params = next(t.action_params[action] for t in switch.tables.values() if t.profile is profile)
+        params = next(
+            t.action_params[action] for t in switch.tables.values() if t.profile is profile
+        )
         for member in (1, 2, 3):
             profile.insert_member(member, action, [member] * len(params))
         if profile.has_selector:
@@ -41,13 +45,19 @@ def prepared(switch: Switch) -> Switch:
             continue
         keys: list[list[KeyElement]] = []
         for value in (0, 1, 2, 4):
-            some: dict[str, KeyElement] = {"lpm": (0, 0), "ternary": (value & 1, 1), "range": (0, value)}
+            some: dict[str, KeyElement] = {
+                "lpm": (0, 0),
+                "ternary": (value & 1, 1),
+                "range": (0, value),
+            }
             keys.append([some.get(kind, value) for kind in table.match_types])
         for priority, key in enumerate(keys, 1):
             if table.find(key, priority) is not None or len(table) == table.max_size:
                 continue
             if table.profile is not None:
-                table.insert_indirect(key, priority, **({"group": 1} if table.profile.has_selector else {"member": 2}))
+                table.insert_indirect(
+                    key, priority, **({"group": 1} if table.profile.has_selector else {"member": 2})
+                )
                 continue
             action = table.actions[priority % len(table.actions)]
             table.insert(key, priority, action, [priority % 2] * len(table.action_params[action]))
@@ -57,7 +67,9 @@ def prepared(switch: Switch) -> Switch:
 def packets(seed: int, count: int = 150) -> Iterator[bytes]:
     draw = random.Random(seed)
     for number in range(count):
-        body = bytes(draw.choice([0, 1, 2, 4, 17, 255]) for _ in range(draw.choice([0, 3, 12, 24, 40])))
+        body = bytes(
+            draw.choice([0, 1, 2, 4, 17, 255]) for _ in range(draw.choice([0, 3, 12, 24, 40]))
+        )
         yield bytes([number % 14]) + body
 
 
@@ -75,11 +87,15 @@ def test_tracing_changes_nothing(name: str) -> None:
     for counter in plain.counters:
         assert traced.counters[counter].packet_counts == plain.counters[counter].packet_counts
     for table in plain.tables:
-        assert [e.packets for e in traced.tables[table].entries()] == [e.packets for e in plain.tables[table].entries()]
+        assert [e.packets for e in traced.tables[table].entries()] == [
+            e.packets for e in plain.tables[table].entries()
+        ]
     assert sum(isinstance(event, events.Received) and event.again is None for event in seen) == 150
     sent = sum(isinstance(event, events.Sent) for event in seen)
     assert sent == traced.stats.packets_out
-    assert sum(isinstance(event, events.Dropped) for event in seen) == sum(traced.stats.dropped.values())
+    assert sum(isinstance(event, events.Dropped) for event in seen) == sum(
+        traced.stats.dropped.values()
+    )
 
 
 class Replay:
@@ -98,7 +114,9 @@ class Replay:
         match event:
             case events.Received():
                 self.data, self.valid = event.data, set()
-                self.fields = {n: blank(header) for n, header in self.types.items() if not header.metadata}
+                self.fields = {
+                    n: blank(header) for n, header in self.types.items() if not header.metadata
+                }
             case events.Extracted():
                 self.fields[event.header] = {name: value for name, value, _ in event.fields}
                 self.valid.add(event.header)
@@ -122,7 +140,9 @@ class Replay:
                 (self.valid.add if event.valid else self.valid.discard)(event.target)
             case events.Sent():
                 self.sent += 1
-                whole = b"".join(self.octets(name) for name in event.headers) + self.data[self.parsed :]
+                whole = (
+                    b"".join(self.octets(name) for name in event.headers) + self.data[self.parsed :]
+                )
                 assert set(event.headers) <= self.valid
                 assert event.data == whole[: len(event.data)]
                 assert len(event.data) == len(whole) or len(event.data) == 13  # truncated
@@ -145,7 +165,9 @@ def blank(header: Header) -> dict[str, int | bytes]:
 
 @pytest.mark.parametrize("name", ONE_WAY)
 def test_the_events_account_for_every_byte_that_leaves(name: str) -> None:
-    """The bytes extracted, changed by what was written, copied, added and removed, are those that are sent."""
+    """The bytes extracted, changed by what was written, copied, added and removed, are those that
+    are sent.
+    """
     program = loaded(name)
     replay = Replay(program)
     switch = prepared(Switch(program, tracer=replay))

@@ -66,7 +66,9 @@ Egress = Callable[[Waiting], list[Sent]]
 
 
 class StandIn:
-    """The two halves of a switch, given as functions: where a packet goes, as (port, queue) pairs; what leaves."""
+    """The two halves of a switch, given as functions: where a packet goes, as (port, queue) pairs;
+    what leaves.
+    """
 
     def __init__(self, ingress: Ingress, egress: Egress | None = None) -> None:
         self._ingress = ingress
@@ -76,7 +78,9 @@ class StandIn:
     def ingress(self, port: int, data: bytes, now_ns: int) -> list[Waiting]:
         return [Waiting(port, queue, data) for port, queue in self._ingress(port, data)]
 
-    def egress(self, q: Waiting, enq_ns: int, now_ns: int, enq_qdepth_pkts: int, deq_qdepth_pkts: int) -> list[Sent]:
+    def egress(
+        self, q: Waiting, enq_ns: int, now_ns: int, enq_qdepth_pkts: int, deq_qdepth_pkts: int
+    ) -> list[Sent]:
         self.egress_calls.append((enq_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts))
         return self._egress(q)
 

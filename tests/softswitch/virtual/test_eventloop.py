@@ -17,14 +17,22 @@ def test_events_come_by_time_and_equal_times_in_order_of_scheduling(times: list[
     loop = EventLoop()
     seen: list[tuple[int, int]] = []
     for serial, time_ns in enumerate(times):
-        loop.at(time_ns, lambda time_ns, serial: seen.append((loop.now_ns, serial)), time_ns, serial)
+        loop.at(
+            time_ns, lambda time_ns, serial: seen.append((loop.now_ns, serial)), time_ns, serial
+        )
     assert loop.run() == len(times)
     assert seen == sorted((time_ns, serial) for serial, time_ns in enumerate(times))
 
 
-@given(st.lists(st.integers(0, 20), max_size=40), st.lists(st.integers(0, 25), max_size=8), st.integers(1, 5))
+@given(
+    st.lists(st.integers(0, 20), max_size=40),
+    st.lists(st.integers(0, 25), max_size=8),
+    st.integers(1, 5),
+)
 def test_interruptions_change_nothing(times: list[int], stops: list[int], at_most: int) -> None:
-    """The same events come in the same order, whatever `until_ns` and `max_events` a caller interleaves."""
+    """The same events come in the same order, whatever `until_ns` and `max_events` a caller
+    interleaves.
+    """
 
     def record(loop: EventLoop, into: list[tuple[int, int]]) -> None:
         def child(serial: int) -> None:

@@ -20,7 +20,9 @@ GBPS = 10**9
 class Star:
     """Hosts h0, h1, ... at the ports 0, 1, ... of one switch, with what each received."""
 
-    def __init__(self, switch: Any, hosts: int = 3, rate_bps: int = GBPS, delay_ns: int = 100) -> None:
+    def __init__(
+        self, switch: Any, hosts: int = 3, rate_bps: int = GBPS, delay_ns: int = 100
+    ) -> None:
         self.fabric = VirtualFabric(EventLoop())
         self.switch: SwitchNode = self.fabric.add_switch("s", switch)
         self.received: dict[int, list[tuple[int, bytes]]] = {port: [] for port in range(hosts)}
@@ -104,7 +106,11 @@ def test_egress_learns_the_time_and_depth_of_its_packet(stand_in: Any) -> None:
 
 @pytest.mark.parametrize(
     ("target", "reason"),
-    [((9, 0), VirtualDrop.NO_LINK), ((1, 8), VirtualDrop.NO_QUEUE), ((1, 255), VirtualDrop.NO_QUEUE)],
+    [
+        ((9, 0), VirtualDrop.NO_LINK),
+        ((1, 8), VirtualDrop.NO_QUEUE),
+        ((1, 255), VirtualDrop.NO_QUEUE),
+    ],
 )
 def test_a_port_without_link_and_an_unknown_queue_are_counted_drops(
     stand_in: Any, target: tuple[int, int], reason: VirtualDrop
@@ -130,7 +136,10 @@ def test_a_full_queue_drops_and_counts(stand_in: Any) -> None:
 
 
 def test_a_packet_dropped_in_egress_takes_no_time_on_the_line(stand_in: Any, sent: Any) -> None:
-    switch = stand_in(by_first_bytes, lambda waiting: [] if waiting.data[2] else [sent(waiting.port, waiting.data)])
+    switch = stand_in(
+        by_first_bytes,
+        lambda waiting: [] if waiting.data[2] else [sent(waiting.port, waiting.data)],
+    )
     star = Star(switch, delay_ns=0)
     for mark in (0, 1, 1, 0):
         star.hosts[0].send(packet(1, mark=mark, length=125))
@@ -141,14 +150,18 @@ def test_a_packet_dropped_in_egress_takes_no_time_on_the_line(stand_in: Any, sen
 
 
 def test_a_packet_that_grows_in_egress_takes_its_new_length(stand_in: Any, sent: Any) -> None:
-    star = Star(stand_in(by_first_bytes, lambda waiting: [sent(waiting.port, waiting.data * 2)]), delay_ns=0)
+    star = Star(
+        stand_in(by_first_bytes, lambda waiting: [sent(waiting.port, waiting.data * 2)]), delay_ns=0
+    )
     for host in (0, 2):
         star.hosts[host].send(packet(1, length=125))
     star.fabric.run()
     assert [now_ns for now_ns, _ in star.received[1]] == [3000, 5000]
 
 
-def test_a_requeued_packet_goes_through_the_queues_again(stand_in: Any, sent: Any, waiting: Any) -> None:
+def test_a_requeued_packet_goes_through_the_queues_again(
+    stand_in: Any, sent: Any, waiting: Any
+) -> None:
     """The packet has a clone to another port and a recirculation."""
 
     def egress(packet: Any) -> list[Any]:
@@ -166,7 +179,9 @@ def test_a_requeued_packet_goes_through_the_queues_again(stand_in: Any, sent: An
 
 def test_a_waiting_packet_leaves_by_the_switch_that_queued_it(stand_in: Any, sent: Any) -> None:
     def marking(mark: int) -> Any:
-        return stand_in(by_first_bytes, lambda waiting: [sent(waiting.port, waiting.data[:2] + bytes([mark]))])
+        return stand_in(
+            by_first_bytes, lambda waiting: [sent(waiting.port, waiting.data[:2] + bytes([mark]))]
+        )
 
     star = Star(marking(1), delay_ns=0)
     for host in (0, 1):
@@ -242,7 +257,12 @@ def test_a_port_rate_above_the_links_leaves_the_links(stand_in: Any, rate_bps: i
         star.hosts[host].send(packet(2, queue, length=125, mark=mark))
     assert star.fabric.run(max_events=100) < 100
     # What the link cannot take yet stays in its queue, so that the higher level still overtakes.
-    assert [(now_ns, data[2]) for now_ns, data in star.received[2]] == [(2000, 0), (3000, 1), (4000, 3), (5000, 2)]
+    assert [(now_ns, data[2]) for now_ns, data in star.received[2]] == [
+        (2000, 0),
+        (3000, 1),
+        (4000, 3),
+        (5000, 2),
+    ]
 
 
 def test_an_injected_packet_is_processed_at_once(stand_in: Any) -> None:
@@ -255,7 +275,9 @@ def test_an_injected_packet_is_processed_at_once(stand_in: Any) -> None:
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], list[str], int]]:
-    """Draw for each packet: where ingress sends copies, what egress does with each in turn, how the length changes."""
+    """Draw for each packet: where ingress sends copies, what egress does with each in turn, how the
+    length changes.
+    """
     targets = st.tuples(st.sampled_from([0, 1, 2, 2, 3, 7]), st.sampled_from([0, 1, 7, 8]))
     script = st.tuples(
         st.lists(targets, max_size=3),
@@ -268,7 +290,12 @@ def scripts(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], list[str], int
 @settings(max_examples=examples(120), deadline=None)
 @given(scripts(), st.lists(st.integers(1, 60_000), min_size=1, max_size=5), st.integers(200, 3000))
 def test_packets_in_are_packets_out_dropped_or_queued_whatever_a_program_does(
-    stand_in: Any, sent: Any, waiting: Any, packets: list[Any], instants: list[int], depth_bytes: int
+    stand_in: Any,
+    sent: Any,
+    waiting: Any,
+    packets: list[Any],
+    instants: list[int],
+    depth_bytes: int,
 ) -> None:
     expected_drops = Counter[str]()
 
@@ -286,7 +313,11 @@ def test_packets_in_are_packets_out_dropped_or_queued_whatever_a_program_does(
         again = [waiting(2, packet.rounds % 2, packet.data, packet.rounds + 1)]
         data = packet.data + bytes(change) if change >= 0 else packet.data[:change]
         return [
-            sent(packet.port, None if action == "recirculate" else data, [] if action == "send" else again),
+            sent(
+                packet.port,
+                None if action == "recirculate" else data,
+                [] if action == "send" else again,
+            ),
         ]
 
     star = Star(stand_in(ingress, egress))
@@ -305,15 +336,21 @@ def test_packets_in_are_packets_out_dropped_or_queued_whatever_a_program_does(
     assert account.in_flight == switch.queued == 0
     assert switch.packets_in == len(packets)
     assert switch.packets_out == sum(map(len, star.received.values())) == account.host_received
-    assert +expected_drops == +Counter({key: switch.dropped.get(key, 0) for key in ("ingress", "egress")})
-    assert switch.packets_in + switch.replicated == switch.packets_out + sum(switch.dropped.values())
+    assert +expected_drops == +Counter(
+        {key: switch.dropped.get(key, 0) for key in ("ingress", "egress")}
+    )
+    assert switch.packets_in + switch.replicated == switch.packets_out + sum(
+        switch.dropped.values()
+    )
 
 
 def test_two_runs_are_equal(stand_in: Any) -> None:
     def run() -> list[Any]:
         star = Star(stand_in(by_first_bytes), hosts=4)
         for number in range(200):
-            star.hosts[number % 3].send(packet(3, queue=number % 8, length=64 + 7 * number, mark=number))
+            star.hosts[number % 3].send(
+                packet(3, queue=number % 8, length=64 + 7 * number, mark=number)
+            )
         star.fabric.run()
         return star.received[3]
 
@@ -332,14 +369,18 @@ def test_a_lost_packet_is_found(stand_in: Any) -> None:
     star.fabric.run(until_ns=15_000)
     star.fabric.check()
     books(star.switch).packets_out += 1
-    with pytest.raises(ConservationError, match=r"at 15000 ns: switch s: -1 packets missing .*0 queued"):
+    with pytest.raises(
+        ConservationError, match=r"at 15000 ns: switch s: -1 packets missing .*0 queued"
+    ):
         star.fabric.check()
 
 
 def test_a_packet_received_from_nowhere_is_found(stand_in: Any) -> None:
     star = Star(stand_in(by_first_bytes))
     star.hosts[0].receive(0, b"")
-    with pytest.raises(ConservationError, match="fabric: 0 packets came or were made, 1 ended or wait, 0 in flight"):
+    with pytest.raises(
+        ConservationError, match="fabric: 0 packets came or were made, 1 ended or wait, 0 in flight"
+    ):
         star.fabric.check()
 
 
@@ -348,6 +389,7 @@ def test_a_packet_lost_on_a_wire_is_found(stand_in: Any) -> None:
     books(star.fabric.links[0].backward).sent_packets += 1
     books(star.switch).packets_in += 1
     with pytest.raises(
-        ConservationError, match=r"switch s: 1 packets missing.*; wire h0:0 -> s:0: 1 sent, 0 delivered"
+        ConservationError,
+        match=r"switch s: 1 packets missing.*; wire h0:0 -> s:0: 1 sent, 0 delivered",
     ):
         star.fabric.run()

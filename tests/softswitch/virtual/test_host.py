@@ -15,7 +15,9 @@ from softswitch.virtual.fabric import HostNode
 Arrivals = list[tuple[int, bytes]]
 
 
-def pair(rate_bps: int, delay_ns: int) -> tuple[VirtualFabric, HostNode, HostNode, Arrivals, Arrivals]:
+def pair(
+    rate_bps: int, delay_ns: int
+) -> tuple[VirtualFabric, HostNode, HostNode, Arrivals, Arrivals]:
     fabric = VirtualFabric(EventLoop())
     at_a: Arrivals = []
     at_b: Arrivals = []
@@ -40,7 +42,9 @@ def test_packets_arrive_in_order_at_the_links_rate(
         data = serial.to_bytes(2, "big") * length
         fabric.loop.at(when_ns, a.send, data)
         # Waits until the line is free, to the rounding of the event that says so.
-        free = (when_ns if when_ns > ceil(free) else free) + Fraction(len(data) * 8 * 10**9, rate_bps)
+        free = (when_ns if when_ns > ceil(free) else free) + Fraction(
+            len(data) * 8 * 10**9, rate_bps
+        )
         expected.append((ceil(free) + delay_ns, data))
     fabric.run()
     assert at_b == expected
@@ -84,7 +88,8 @@ def test_the_most_urgent_packet_goes_first_and_others_take_turns_with_it() -> No
     ):
         a.send(data, urgency)
     fabric.run()
-    # A byte a nanosecond: it is 5 after "first", 11 after "stays" and "A", 15 after "put" and "B", 20 after "grows".
+    # A byte a nanosecond: it is 5 after "first", 11 after "stays" and "A", 15 after "put" and "B",
+    # 20 after "grows".
     assert b" ".join(data for _, data in at_b) == b"first stays A put B grows C too"
 
 

@@ -1,4 +1,6 @@
-"""A compiled program on the fabric: what it does with a packet (replicate.p4) and what the queues then do."""
+"""A compiled program on the fabric: what it does with a packet (replicate.p4) and what the queues
+then do.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ from tests.drawing import examples
 from tests.engines import fast_switch
 from tests.needs import needs
 
-FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = range(9)
+FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = (
+    range(9)
+)
 _ORDER = struct.Struct("!BBBBIIHH")
 
-# Packets that leave, by what a packet says, with a multicast group of three and a clone session of one.
+# Packets that leave, by what a packet says, with a multicast group of three and a clone session of
+# one.
 LEAVE = {DROP_EARLY: 0, MULTICAST: 3, CLONE_EARLY: 2, CLONE_LATE: 2, DROP_LATE: 0}
 
 
@@ -36,7 +41,9 @@ def program() -> Program:
 
 
 class Ring:
-    """Three switches in a ring by their ports 8 (to the next) and 9, each with hosts at its ports 0 to 2."""
+    """Three switches in a ring by their ports 8 (to the next) and 9, each with hosts at its ports 0
+    to 2.
+    """
 
     def __init__(self, program: Program, rate_bps: int = 10**9) -> None:
         self.fabric = VirtualFabric(EventLoop())
@@ -70,7 +77,8 @@ def test_levels_depths_and_times_reach_the_program(program: Program) -> None:
         ring.fabric.loop.at(start_ns, ring.hosts[0, host].send, order(2, queue, length=12_500))
     ring.fabric.run()
     seen = [(now_ns, _ORDER.unpack_from(data)) for now_ns, data in ring.received[0, 2]]
-    # Arrivals at 100.05, 100.06, 200.05, 200.06 us; the line takes one each 100 us from 100.05 us on.
+    # Arrivals at 100.05, 100.06, 200.05, 200.06 us; the line takes one each 100 us from 100.05 us
+    # on.
     assert [(now_ns, order[1], order[4:]) for now_ns, order in seen] == [
         (200_100, 0, (100, 0, 0, 0)),
         (300_100, 0, (100, 100, 0, 1)),
@@ -84,7 +92,10 @@ def test_a_header_pushed_in_egress_takes_time_on_the_line(program: Program) -> N
     for host in (0, 1):
         ring.hosts[0, host].send(order(2, what=GROW, length=117))
     ring.fabric.run()
-    assert [(now_ns, len(data)) for now_ns, data in ring.received[0, 2]] == [(936 + 1000 + 100, 125), (3036, 125)]
+    assert [(now_ns, len(data)) for now_ns, data in ring.received[0, 2]] == [
+        (936 + 1000 + 100, 125),
+        (3036, 125),
+    ]
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -117,9 +128,13 @@ def test_accounts_add_up_with_everything_a_program_can_do(
         else:  # egress runs at a port without link too: its clones and recirculations are made
             left[s] += LEAVE.get(what, 1) - (unlinked and what not in (DROP_EARLY, DROP_LATE))
     for s, switch in enumerate(ring.switches):
-        assert switch.packets_out == left[s] == sum(len(ring.received[s, port]) for port in range(3))
+        assert (
+            switch.packets_out == left[s] == sum(len(ring.received[s, port]) for port in range(3))
+        )
         assert switch.packets_queued == 0
-        assert switch.dropped[VirtualDrop.INGRESS] == sum(p[0] == s and p[4] == DROP_EARLY for p in packets)
+        assert switch.dropped[VirtualDrop.INGRESS] == sum(
+            p[0] == s and p[4] == DROP_EARLY for p in packets
+        )
 
 
 def test_packets_cross_several_switches_and_share_by_weight(program: Program) -> None:
@@ -140,6 +155,15 @@ def test_packets_cross_several_switches_and_share_by_weight(program: Program) ->
 def test_the_compiled_program_is_that_of_its_source(tmp_path: Path) -> None:
     here = Path(__file__).parent
     fresh = tmp_path / "replicate.json"
-    command = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", str(fresh), "replicate.p4"]
+    command = [
+        "p4c-bm2-ss",
+        "--std",
+        "p4-16",
+        "--arch",
+        "v1model",
+        "-o",
+        str(fresh),
+        "replicate.p4",
+    ]
     subprocess.run(command, cwd=here, check=True)
     assert json.loads(fresh.read_text()) == json.loads((here / "replicate.json").read_text())

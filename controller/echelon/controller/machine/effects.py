@@ -1,14 +1,17 @@
-"""The effects that the controller wants. The shell carries them out in order, and runs those that take time
-concurrently.
+"""The effects that the controller wants. The shell carries them out in order, and runs those that
+take time concurrently.
 
 The shell promises:
 
-- every `Save` is answered by one `Saved` or `SaveFailed`; saves take effect in the order in which they were asked for;
-- every `Work` is answered by the event that its `run` returns, and every `ReadCounters` by one event for its switch;
+- every `Save` is answered by one `Saved` or `SaveFailed`; saves take effect in the order in which
+  they were asked for;
+- every `Work` is answered by the event that its `run` returns, and every `ReadCounters` by one
+  event for its switch;
 - a `SetAlarm` is answered by its alarm, after the delay;
 - an `AdvanceMove` is answered by `MoveAdvanced`.
 
-A crash may come between any two of them. What was saved, and what switches hold, is all that survives it.
+A crash may come between any two of them. What was saved, and what switches hold, is all that
+survives it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,14 @@ from echelon.controller.machine.events import (
 from echelon.controller.machine.facts import Fact
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.lines import Alone
-from echelon.controller.machine.planning import DecisionDue, MakePolicy, Planned, Planner, PlanningError, PlanRequest
+from echelon.controller.machine.planning import (
+    DecisionDue,
+    MakePolicy,
+    Planned,
+    Planner,
+    PlanningError,
+    PlanRequest,
+)
 from echelon.controller.machine.records import Changes
 from echelon.controller.machine.rehearsal import Situation, outcome
 from echelon.controller.machine.wiring import Wiring
@@ -49,7 +59,9 @@ from echelon.switches.telemetry.tracker import head_flow
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a client's request: the job, policy, link's ends or move that the request is about."""
+    """The answer to a client's request: the job, policy, link's ends or move that the request is
+    about.
+    """
 
     request: int
     value: Any
@@ -75,8 +87,8 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """The order to bring every switch to its intent. Intents that are superseded before their turn need not be
-    written."""
+    """The order to bring every switch to its intent. Intents that are superseded before their turn
+    need not be written."""
 
     version: int
     intents: Mapping[str, Intent]
@@ -116,8 +128,8 @@ class RaiseTerm:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceMove:
-    """The order to wait until nothing is on its way over the links that go, or, if the move is begun, to move them,
-    which may have moved already."""
+    """The order to wait until nothing is on its way over the links that go, or, if the move is
+    begun, to move them, which may have moved already."""
 
     number: int
     wiring: Wiring
@@ -130,10 +142,11 @@ class UseTerm:
     term: int
 
 
-# -- work that takes long; it may run anywhere -------------------------------------------------------------------------
-# Work carries values, but for a planner, which is `lent`. A planner keeps something of every job, so it is not copied:
-# one piece of work at a time has the planner itself, and nothing else touches it until the answer is there
-# (`PlanPipeline`).
+# -- work that takes long; it may run anywhere
+# ------------------------------------------------------------------------- Work carries values, but
+# for a planner, which is `lent`. A planner keeps something of every job, so it is not copied: one
+# piece of work at a time has the planner itself, and nothing else touches it until the answer is
+# there (`PlanPipeline`).
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +164,10 @@ class BuildJob:
             return JobBuilt(self.request, error)
         except Exception as error:
             # A fault of ours at one job must not keep its later changes waiting.
-            return JobBuilt(self.request, ServiceError(f"the job cannot be built: {type(error).__name__}: {error}"))
+            return JobBuilt(
+                self.request,
+                ServiceError(f"the job cannot be built: {type(error).__name__}: {error}"),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +217,14 @@ class ListSearches:
     def run(self) -> SearchesListed:
         """Ask the policy."""
         try:
-            return SearchesListed(*self.lent.due_searches(self.last, self.fabric, self.again, self.starts_s))
+            return SearchesListed(
+                *self.lent.due_searches(self.last, self.fabric, self.again, self.starts_s)
+            )
         except Exception as error:
             # A policy is anybody's code.
-            return SearchesListed((), {}, f"policy {self.last.plan.policy} failed: {type(error).__name__}: {error}")
+            return SearchesListed(
+                (), {}, f"policy {self.last.plan.policy} failed: {type(error).__name__}: {error}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +259,9 @@ class Rehearse:
             planned = self.lent.copy().plan(self.wanted)
         except PlanningError as error:
             return Rehearsed(self.request, self.before, str(error))
-        return Rehearsed(self.request, self.before, Situation(planned, self.wanted.fabric, self.wanted.policy))
+        return Rehearsed(
+            self.request, self.before, Situation(planned, self.wanted.fabric, self.wanted.policy)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +278,9 @@ class Compare:
     def run(self) -> ChangeCompared:
         """Compare the plans."""
         try:
-            return ChangeCompared(self.request, outcome(self.before, self.after, self.whole, self.make_policy))
+            return ChangeCompared(
+                self.request, outcome(self.before, self.after, self.whole, self.make_policy)
+            )
         except Exception as error:
             # A policy is anybody's code.
             text = f"the plans cannot be compared: {type(error).__name__}: {error}"
@@ -265,7 +289,8 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """The search for a better plan, which takes seconds or minutes. It can be pickled, and so can the answer.
+    """The search for a better plan, which takes seconds or minutes. It can be pickled, and so can
+    the answer.
 
     It may be left out if the answer is a `SearchFailed`, and its answer after `EndSearch`.
     """
@@ -293,8 +318,8 @@ class EndSearch:
 
 @dataclass(frozen=True, slots=True)
 class TimeAlone:
-    """The work of finding out how long an iteration of a job takes on an otherwise empty fabric, to compare with
-    observations.
+    """The work of finding out how long an iteration of a job takes on an otherwise empty fabric, to
+    compare with observations.
 
     The answer may be left out: nothing waits for it.
     """
@@ -314,7 +339,9 @@ class TimeAlone:
         head = head_flow(job)
         head_s = 0.0 if head is None else float(alone.flows[head].start - alone.start)
         late_s = max((float(tardiness_s(one, alone)) for one in job.echelonflows), default=None)
-        return TimedAlone(self.job.name, Alone(self.generation, float(duration_s(alone)), head_s, late_s))
+        return TimedAlone(
+            self.job.name, Alone(self.generation, float(duration_s(alone)), head_s, late_s)
+        )
 
 
 PlanningWork: TypeAlias = MakePlan | Decide | Rehearse | ListSearches | Improve

@@ -1,5 +1,5 @@
-"""The errors for requests that the controller does not carry out. The text is for the client; `status` is the HTTP
-status.
+"""The errors for requests that the controller does not carry out. The text is for the client;
+`status` is the HTTP status.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from echelon.model.errors import Code, CodedError
 
 
 class ServiceError(CodedError):
-    """A refusal in one line: what, why, and what to do. `path` is the key of the request at fault, if one is."""
+    """A refusal in one line: what, why, and what to do.
+
+    `path` is the key of the request at fault, if one is.
+    """
 
     status = 500
     code: Code = "internal"
@@ -43,7 +46,8 @@ class RefusedError(ServiceError):
 class UnavailableError(ServiceError):
     """The controller cannot serve the request now: it is a standby, or its store does not answer.
 
-    Nothing was changed, unless the text says that this is not known; then asking the same again tells.
+    Nothing was changed, unless the text says that this is not known; then asking the same again
+    tells.
     """
 
     status = 503
@@ -56,8 +60,12 @@ class UnavailableError(ServiceError):
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, with control characters escaped so that no terminal acts upon them."""
+    """Return `text` on one line, with control characters escaped so that no terminal acts upon
+    them.
+    """
     text = " ".join(text.split())
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )

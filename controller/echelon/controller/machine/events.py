@@ -44,14 +44,15 @@ class LeadershipLost:
     """Another controller leads. The machine does nothing more."""
 
 
-# -- what clients ask: each request is answered by exactly one `Answer` or `Refuse` with its number --------------------
+# -- what clients ask: each request is answered by exactly one `Answer` or `Refuse` with its number
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterJob:
     """A client registers a job.
 
-    The same spec again changes nothing; another spec under the same name is refused, or with `replace` takes its place.
+    The same spec again changes nothing; another spec under the same name is refused, or with
+    `replace` takes its place.
     """
 
     request: int
@@ -83,7 +84,9 @@ class ReportDistances:
 
 @dataclass(frozen=True, slots=True)
 class ReportConnections:
-    """The agent of a host reports all connections of a job that it sees now, from its host to others."""
+    """The agent of a host reports all connections of a job that it sees now, from its host to
+    others.
+    """
 
     request: int
     job: str
@@ -93,7 +96,9 @@ class ReportConnections:
 
 @dataclass(frozen=True, slots=True)
 class ReportIterations:
-    """The agent of a host reports the latest iterations of a job as the host measured them, oldest first."""
+    """The agent of a host reports the latest iterations of a job as the host measured them, oldest
+    first.
+    """
 
     request: int
     job: str
@@ -123,7 +128,10 @@ class SetLink:
 
 @dataclass(frozen=True, slots=True)
 class MoveLinks:
-    """A client wants the fabric to have other links. Those that it has already end a move that has not begun."""
+    """A client wants the fabric to have other links.
+
+    Those that it has already end a move that has not begun.
+    """
 
     request: int
     spec: FabricSpec
@@ -131,7 +139,9 @@ class MoveLinks:
 
 @dataclass(frozen=True, slots=True)
 class TurnLinks:
-    """A client says that the links of the move under way stand, or the controller itself (`OWN`) goes on with it."""
+    """A client says that the links of the move under way stand, or the controller itself (`OWN`)
+    goes on with it.
+    """
 
     request: int
     before: Wiring
@@ -158,7 +168,14 @@ class StopWaiting:
 
 
 ChangeRequest: TypeAlias = (
-    RegisterJob | RemoveJob | ReportDistances | ReportConnections | ChoosePolicy | SetLink | MoveLinks | TurnLinks
+    RegisterJob
+    | RemoveJob
+    | ReportDistances
+    | ReportConnections
+    | ChoosePolicy
+    | SetLink
+    | MoveLinks
+    | TurnLinks
 )
 
 
@@ -173,12 +190,14 @@ class DryRun:
 Request: TypeAlias = ChangeRequest | DryRun | AwaitJob | ReportIterations
 
 
-# -- what came of effects ----------------------------------------------------------------------------------------------
+# -- what came of effects --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class JobBuilt:
-    """The job that a request brings, with its graph, in answer to `BuildJob`; or the reason why it cannot be built."""
+    """The job that a request brings, with its graph, in answer to `BuildJob`; or the reason why it
+    cannot be built.
+    """
 
     request: int
     built: RegisteredJob | DocumentError | ServiceError
@@ -193,7 +212,9 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SaveFailed:
-    """The changes of a request, or the numbers of a plan if `request` is None, are not saved, or nobody knows."""
+    """The changes of a request, or the numbers of a plan if `request` is None, are not saved, or
+    nobody knows.
+    """
 
     request: int | None
     error: ServiceError
@@ -329,12 +350,14 @@ class Alarm:
     switch: str = ""
 
 
-# -- what switches tell, besides `echelon.switches.southbound.events` --------------------------------------------------
+# -- what switches tell, besides `echelon.switches.southbound.events` ------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """A switch reports flow events; `AcknowledgeDigests` with the same number says that they were dealt with."""
+    """A switch reports flow events; `AcknowledgeDigests` with the same number says that they were
+    dealt with.
+    """
 
     report: int
     switch: str

@@ -1,5 +1,5 @@
-"""The facts that the machine and the shell around it tell. They change nothing; `echelon.controller.service.told` says
-what logs and metrics make of each."""
+"""The facts that the machine and the shell around it tell. They change nothing;
+`echelon.controller.service.told` says what logs and metrics make of each."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ class SizesCorrected:
 
     job: str
     factors: Mapping[tuple[str, str], Fraction]
-    """The factors by source and destination. A direction without one has the sizes of the job's file."""
+    """The factors by source and destination.
+
+    A direction without one has the sizes of the job's file.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,8 @@ class PlanAdopted:
     policy_s: float
     lowering_s: float
     problems: Mapping[str, str] | None
-    """The reasons of jobs that were left out, by job. None: the plan is a reactive policy's decision about the jobs of
-    the last plan."""
+    """The reasons of jobs that were left out, by job. None: the plan is a reactive policy's
+    decision about the jobs of the last plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,9 @@ class DecisionRefused:
 
 @dataclass(frozen=True, slots=True)
 class OrderGivenUp:
-    """Switches did not come to a step of a plan in time, so that all get the plan at once: packets may be lost."""
+    """Switches did not come to a step of a plan in time, so that all get the plan at once: packets
+    may be lost.
+    """
 
     version: int
     switches: tuple[str, ...]
@@ -327,7 +332,7 @@ Fact: TypeAlias = (
 )
 
 
-# -- facts of the shell ------------------------------------------------------------------------------------------------
+# -- facts of the shell ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +378,9 @@ class IntentWritten:
 
 @dataclass(frozen=True, slots=True)
 class EntriesCounted:
-    """The numbers of entries that a switch holds of ours and of others, should hold, and refuses."""
+    """The numbers of entries that a switch holds of ours and of others, should hold, and
+    refuses.
+    """
 
     switch: str
     held: int
@@ -396,7 +403,9 @@ class RequestAnswered:
 
     method: str
     route: str | None
-    """The template (/jobs/{name}), never the address that was asked for; None: there is no such route."""
+    """The template (/jobs/{name}), never the address that was asked for; None: there is no such
+    route.
+    """
     status: int
     role: str | None
     """The role of the token; None: there was no valid one."""

@@ -21,11 +21,15 @@ from echelon.switches.lowering.identity import FiveTuple, Identity, identities_o
 from echelon.switches.telemetry.sizes import Direction, profiled_bytes, with_sizes
 
 MOST_BUILT = 100_000
-"""The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds of work."""
+"""The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds of
+work.
+"""
 MOST_WORK = 20_000_000
 """The most dependencies that are followed to build it: some seconds, too."""
 LIGHT_STEPS = 2_000
-"""The most steps of a graph that is built beside the event loop: some tenths of a second of work, in small portions."""
+"""The most steps of a graph that is built beside the event loop: some tenths of a second of work,
+in small portions.
+"""
 MOST_WAITS = 2_000_000
 """The most dependencies that it has then. Planning follows each a dozen times."""
 LAST_NUMBER = 0xFFFF
@@ -34,7 +38,8 @@ LAST_NUMBER = 0xFFFF
 
 @dataclass(frozen=True)
 class BuiltJob:
-    """An iteration graph to plan with in place of the one that the spec implies, and its flows' identities.
+    """An iteration graph to plan with in place of the one that the spec implies, and its flows'
+    identities.
 
     A run uses it to give the controller a profile that is wrong on purpose.
     """
@@ -65,8 +70,9 @@ class Quota:
         flows = sum(other.flow_count for other in others)
         if self.flows is not None and flows + job.flow_count > self.flows:
             raise RefusedError(
-                f"the job has {job.flow_count} flows, and token '{self.owner}' has {flows} of the {self.flows} that it "
-                "may have (remove jobs, or raise its limits.flows in the tokens file)",
+                f"the job has {job.flow_count} flows, and token '{self.owner}' has {flows} of the"
+                f" {self.flows} that it may have (remove jobs, or raise its limits.flows in the"
+                " tokens file)",
                 "workers",
                 code="limit-reached",
             )
@@ -88,13 +94,16 @@ class RegisteredJob:
     """The job file's mapping, as the client sent it."""
     spec: JobSpec
     offsets_s: Mapping[str, tuple[Fraction, ...]]
-    """Reported arrangement functions, by EchelonFlow, in seconds. They replace those that the spec implies."""
+    """Reported arrangement functions, by EchelonFlow, in seconds.
+
+    They replace those that the spec implies.
+    """
     observed_s: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
-    """Arrangement functions that switches observed, which replace the reported ones. They are not stored: switches will
-    observe them again."""
+    """Arrangement functions that switches observed, which replace the reported ones. They are not
+    stored: switches will observe them again."""
     size_factors: Mapping[Direction, Fraction] = field(default_factory=dict)
-    """Factors of the sizes of flows by direction, where hosts measured others. They are not stored: agents will report
-    them again."""
+    """Factors of the sizes of flows by direction, where hosts measured others. They are not stored:
+    agents will report them again."""
     built: BuiltJob | None = None
     owner: str | None = None
     """The client that registered the job first; None: not known."""
@@ -105,12 +114,16 @@ class RegisteredJob:
 
     @property
     def flow_count(self) -> int:
-        """Return how many flows the graph has; 0 if it was never built: nothing is built to count."""
+        """Return how many flows the graph has; 0 if it was never built: nothing is built to
+        count.
+        """
         return len(self.profiled.flows) if "profiled" in vars(self) else self.counted
 
     @property
     def graph(self) -> Job | None:
-        """Return the graph that policies see, if it is built; building it is no work for the event loop."""
+        """Return the graph that policies see, if it is built; building it is no work for the event
+        loop.
+        """
         return self.job if "job" in vars(self) else None
 
     @property
@@ -121,20 +134,26 @@ class RegisteredJob:
     @property
     def is_light(self) -> bool:
         """Return whether building the graph holds up nothing else in the same process."""
-        return self.is_judged or self.spec.paradigm.step_count(len(self.spec.workers)) <= LIGHT_STEPS
+        return (
+            self.is_judged or self.spec.paradigm.step_count(len(self.spec.workers)) <= LIGHT_STEPS
+        )
 
     @cached_property
     def reported(self) -> Job:
-        """The graph that the spec implies, with the reported arrangement functions and the measured sizes.
+        """The graph that the spec implies, with the reported arrangement functions and the measured
+        sizes.
 
-        Raises `DocumentError` where a report does not fit, and for a job that is too large (`MOST_BUILT`). Building a
-        job of many flows takes time.
+        Raises `DocumentError` where a report does not fit, and for a job that is too large
+        (`MOST_BUILT`). Building a job of many flows takes time.
         """
         return with_sizes(self.profiled, self.size_factors)
 
     @cached_property
     def profiled(self) -> Job:
-        """The graph that the spec implies, with the reported arrangement functions. Raises as `reported` does."""
+        """The graph that the spec implies, with the reported arrangement functions.
+
+        Raises as `reported` does.
+        """
         graph = self._implied
         if isinstance(graph, DocumentError):
             raise copy(graph)
@@ -146,7 +165,8 @@ class RegisteredJob:
         try:
             return _bounded(self.spec) if self.built is None else self.built.graph
         except DocumentError as error:
-            # The trace of an error that is kept would keep this job and what was built of its graph, in a cycle.
+            # The trace of an error that is kept would keep this job and what was built of its
+            # graph, in a cycle.
             return copy(error)
 
     @cached_property
@@ -156,7 +176,9 @@ class RegisteredJob:
 
     @property
     def is_numbered_by_sender(self) -> bool:
-        """Whether packets carry their iteration in the shim, so that all switches count the same iterations."""
+        """Whether packets carry their iteration in the shim, so that all switches count the same
+        iterations.
+        """
         return self.spec.recognition.by == "shim"
 
     def identities(self, fabric: Fabric) -> Mapping[str, Identity]:
@@ -177,23 +199,39 @@ class RegisteredJob:
             "number": self.number,
             "accepted_at": self.accepted_at,
             "spec": dict(self.document),
-            "offsets_s": {name: [str(offset) for offset in offsets] for name, offsets in self.offsets_s.items()},
+            "offsets_s": {
+                name: [str(offset) for offset in offsets]
+                for name, offsets in self.offsets_s.items()
+            },
             "owner": self.owner,
             "flows": self.flow_count,
-            "connections": {host: [list(one) for one in sorted(seen)] for host, seen in self.connections.items()},
+            "connections": {
+                host: [list(one) for one in sorted(seen)] for host, seen in self.connections.items()
+            },
         }
 
     def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
-        """Return the job with another arrangement function and no observations. `with_graph` says whether it fits."""
+        """Return the job with another arrangement function and no observations.
+
+        `with_graph` says whether it fits.
+        """
         return replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
 
     def with_connections(self, host: str, seen: frozenset[FiveTuple]) -> RegisteredJob:
-        """Return the job with other connections of a host. It has the same graph; nothing is built anew."""
+        """Return the job with other connections of a host.
+
+        It has the same graph; nothing is built anew.
+        """
         connections = {**self.connections, host: seen}
-        return altered(self, connections={name: those for name, those in connections.items() if those})
+        return altered(
+            self, connections={name: those for name, those in connections.items() if those}
+        )
 
     def with_observed(self, observed_s: Mapping[str, tuple[Fraction, ...]]) -> RegisteredJob:
-        """Return the job with other observed arrangement functions. The rest of its graph is not built anew."""
+        """Return the job with other observed arrangement functions.
+
+        The rest of its graph is not built anew.
+        """
         twin = altered(self, observed_s=observed_s)
         vars(twin).pop("job", None)
         return twin
@@ -206,7 +244,10 @@ class RegisteredJob:
         return twin
 
     def with_graph(self) -> RegisteredJob:
-        """Return the job with its graph: this one if it has it, or else another one. Raises as `reported` does."""
+        """Return the job with its graph: this one if it has it, or else another one.
+
+        Raises as `reported` does.
+        """
         if "job" in vars(self):
             return self
         twin = altered(self)
@@ -215,11 +256,14 @@ class RegisteredJob:
 
     def with_graph_of(self, copied: RegisteredJob) -> RegisteredJob:
         """Return the job with the graph that was built for a copy of it."""
-        return altered(self, **{name: vars(copied)[name] for name in ("_implied", "profiled", "reported", "job")})
+        return altered(
+            self,
+            **{name: vars(copied)[name] for name in ("_implied", "profiled", "reported", "job")},
+        )
 
     def is_expected_as(self, other: RegisteredJob) -> bool:
-        """Return whether both jobs have the same spec and reports, so that observations of one can be judged by those
-        of the other."""
+        """Return whether both jobs have the same spec and reports, so that observations of one can
+        be judged by those of the other."""
         return self.spec is other.spec and self.offsets_s is other.offsets_s
 
 
@@ -229,7 +273,10 @@ def parse_job(document: Mapping[str, Any]) -> JobSpec:
 
 
 def _bounded(spec: JobSpec) -> Job:
-    """Build the graph of a job. Raises `DocumentError`, before anything is built if there would be too many steps."""
+    """Build the graph of a job.
+
+    Raises `DocumentError`, before anything is built if there would be too many steps.
+    """
     advice = "merge layers or micro-batches, or use fewer workers or ranks"
     steps = spec.paradigm.step_count(len(spec.workers))
     if steps > MOST_BUILT:
@@ -240,9 +287,14 @@ def _bounded(spec: JobSpec) -> Job:
             graph = build_job(spec)
     except GraphError as error:
         raise DocumentError("job", spec.parallelism, str(error), code=error.code) from None
-    waits = sum(len(unit.after) for unit in graph.computes) + sum(len(flow.after) for flow in graph.flows)
+    waits = sum(len(unit.after) for unit in graph.computes) + sum(
+        len(flow.after) for flow in graph.flows
+    )
     if waits > MOST_WAITS:
-        reason = f"the job has {waits} dependencies between steps, a controller plans with at most {MOST_WAITS}"
+        reason = (
+            f"the job has {waits} dependencies between steps, a controller plans with at most"
+            f" {MOST_WAITS}"
+        )
         raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="too-large")
     if refusal := spec.carried_refusal(max(profiled_bytes(graph).values(), default=0)):
         raise DocumentError("job", "recognition.by", refusal, code="too-large")
@@ -262,12 +314,14 @@ def from_document(document: Mapping[str, Any]) -> RegisteredJob:
         document=document["spec"],
         spec=spec,
         offsets_s={
-            name: tuple(Fraction(offset) for offset in offsets) for name, offsets in document["offsets_s"].items()
+            name: tuple(Fraction(offset) for offset in offsets)
+            for name, offsets in document["offsets_s"].items()
         },
         owner=document.get("owner"),
         counted=int(document.get("flows", 0)),
         connections={
-            host: frozenset(five_tuple(*one) for one in seen) for host, seen in document.get("connections", {}).items()
+            host: frozenset(five_tuple(*one) for one in seen)
+            for host, seen in document.get("connections", {}).items()
         },
     )
 
@@ -290,7 +344,8 @@ def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
             raise DocumentError(
                 "job",
                 path_text(at),
-                f"'{host}' is not a host of fabric '{fabric.name}' ({suggestion(host, fabric.hosts)})",
+                f"'{host}' is not a host of fabric '{fabric.name}'"
+                f" ({suggestion(host, fabric.hosts)})",
             )
 
 
@@ -308,12 +363,14 @@ def check_size(job: RegisteredJob, flows_per_job: int) -> None:
 def free_number(taken: Iterable[int], last: int) -> int:
     """Return the first number after `last`, cyclically, that is not `taken`.
 
-    A number comes back as late as possible, because packets of a removed job may still be under way. Raises
-    `RefusedError` when no number is left.
+    A number comes back as late as possible, because packets of a removed job may still be under
+    way. Raises `RefusedError` when no number is left.
     """
     used = set(taken)
     for step in range(LAST_NUMBER):
         number = (last + step) % LAST_NUMBER + 1
         if number not in used:
             return number
-    raise RefusedError(f"all {LAST_NUMBER} job numbers are taken (remove jobs)", code="numbers-exhausted")
+    raise RefusedError(
+        f"all {LAST_NUMBER} job numbers are taken (remove jobs)", code="numbers-exhausted"
+    )

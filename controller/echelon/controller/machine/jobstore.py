@@ -52,7 +52,8 @@ class _Registered(Mapping[str, RegisteredJob]):
 
 
 class JobStore:
-    """The accepted state. Each `change_*` method returns what to save; call the method that applies it once saved.
+    """The accepted state. Each `change_*` method returns what to save; call the method that applies
+    it once saved.
 
     `generation` counts accepted changes.
     """
@@ -65,9 +66,14 @@ class JobStore:
         self.policy = policy
         self.drained: frozenset[LinkEnds] = frozenset()
         self.down: frozenset[LinkEnds] = frozenset()
-        """Links that are down by themselves and that plans avoid. They are not saved: whoever leads sees it anew."""
+        """Links that are down by themselves and that plans avoid.
+
+        They are not saved: whoever leads sees it anew.
+        """
         self.fabric = fabric
-        """The fabric without the drained links, and without those that are down or go where there are other paths."""
+        """The fabric without the drained links, and without those that are down or go where there
+        are other paths.
+        """
         self.generation = 0
         self.file_fabric = fabric
         """The fabric as its file has it."""
@@ -79,18 +85,28 @@ class JobStore:
         self._last_number = 0
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Take over what was saved. Raises `DocumentError` for a job that this version cannot read."""
+        """Take over what was saved.
+
+        Raises `DocumentError` for a job that this version cannot read.
+        """
         settings = snapshot["settings"]
-        jobs = sorted(snapshot["jobs"].items(), key=lambda one: (float(one[1]["accepted_at"]), int(one[1]["number"])))
+        jobs = sorted(
+            snapshot["jobs"].items(),
+            key=lambda one: (float(one[1]["accepted_at"]), int(one[1]["number"])),
+        )
         for name, document in jobs:
             try:
                 self.keep(from_document(document))
             except DocumentError as error:
-                reason = f"{error.reason}; this version cannot read it: start the version that wrote it"
+                reason = (
+                    f"{error.reason}; this version cannot read it: start the version that wrote it"
+                )
                 raise DocumentError(f"job {name}", error.path, reason) from None
         self._last_number = int(settings.get(_NUMBER, {}).get("last", 0))
         if _POLICY in settings:
-            self.policy = ChosenPolicy(settings[_POLICY]["name"], dict(settings[_POLICY]["parameters"]))
+            self.policy = ChosenPolicy(
+                settings[_POLICY]["name"], dict(settings[_POLICY]["parameters"])
+            )
         if _LINKS in settings:
             saved = Wiring.from_document(settings[_LINKS], self.file_fabric)
             self.wiring, self.is_outdated = saved or self.wiring, saved is None
@@ -107,23 +123,27 @@ class JobStore:
         """Return the job of that name. Raises `UnknownError`."""
         job = self.jobs.get(name)
         if job is None:
-            raise UnknownError(f"there is no job '{name}' ({suggestion(name, self.jobs)})", code="unknown-job")
+            raise UnknownError(
+                f"there is no job '{name}' ({suggestion(name, self.jobs)})", code="unknown-job"
+            )
         return job
 
     def unchanged_since(self, generation: int) -> list[str]:
         """Return the jobs whose last change is not newer than `generation`."""
         return [name for name, line in self.lines.items() if line.generation <= generation]
 
-    # -- jobs ----------------------------------------------------------------------------------------------------------
+    # -- jobs --------------------------------------------------------------------------------------
 
     def free_number(self, reserved: Collection[int]) -> int:
-        """Return the number that a new job would get, besides the `reserved` ones of new jobs that are not saved yet.
+        """Return the number that a new job would get, besides the `reserved` ones of new jobs that
+        are not saved yet.
 
         Raises `RefusedError` when there is none.
         """
         if len(self.lines) + len(reserved) >= self._max_jobs:
             raise RefusedError(
-                f"there are {self._max_jobs} jobs, and this service takes no more (remove some, or raise limits.jobs)",
+                f"there are {self._max_jobs} jobs, and this service takes no more (remove some, or"
+                " raise limits.jobs)",
                 code="limit-reached",
             )
         taken = {line.registered.number for line in self.lines.values()}
@@ -152,9 +172,11 @@ class JobStore:
         if line is not None:
             line.change(job, self.generation)
             return
-        # Jobs are built side by side, so one may be ready after those that came later: it goes before them, as it
-        # does after a restart.
-        later = list(takewhile(lambda name: _turn(self.jobs[name]) > _turn(job), reversed(self.lines)))
+        # Jobs are built side by side, so one may be ready after those that came later: it goes
+        # before them, as it does after a restart.
+        later = list(
+            takewhile(lambda name: _turn(self.jobs[name]) > _turn(job), reversed(self.lines))
+        )
         self.lines[job.name] = JobLine(job, self.generation)
         for name in reversed(later):
             self.lines[name] = self.lines.pop(name)
@@ -169,11 +191,13 @@ class JobStore:
         del self.lines[name]
         self.generation += 1
 
-    # -- settings ------------------------------------------------------------------------------------------------------
+    # -- settings ----------------------------------------------------------------------------------
 
     def change_policy(self, policy: ChosenPolicy) -> Changes:
         """Return what to save of a new policy; `use_policy` applies it."""
-        return Changes({("settings", _POLICY): {"name": policy.name, "parameters": dict(policy.parameters)}})
+        return Changes(
+            {("settings", _POLICY): {"name": policy.name, "parameters": dict(policy.parameters)}}
+        )
 
     def use_policy(self, policy: ChosenPolicy) -> None:
         """Hold a policy that is saved."""
@@ -215,7 +239,9 @@ class JobStore:
         return self.whole_fabric.without(drained, self.down | self.wiring.avoided)
 
     def fabric_after(self, wiring: Wiring) -> Fabric:
-        """Return the fabric as it would be after a move, with the drained links and those that are down."""
+        """Return the fabric as it would be after a move, with the drained links and those that are
+        down.
+        """
         fabric = wiring.then or wiring.now
         known = links_of(fabric)
         return fabric.without(self.drained & known, self.down & known)

@@ -1,6 +1,7 @@
 """What the machine knows of an accepted job, and of a switch: one record for each.
 
-`Progress` keeps the books of how far every job is: in the store, in a plan, on the switches. Callers give the times.
+`Progress` keeps the books of how far every job is: in the store, in a plan, on the switches.
+Callers give the times.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ from echelon.switches.southbound.lifecycle import State
 from echelon.switches.telemetry.sizes import HostIteration
 
 FREE_TAKEOVERS = 3
-"""Number of takeovers that are answered at once: another controller may have taken the switch by mistake."""
+"""Number of takeovers that are answered at once: another controller may have taken the switch by
+mistake.
+"""
 FIRST_PAUSE_S = 5.0
 MOST_TAKEOVERS = 6
-"""Number of takeovers after which the controller leaves the switch to the other one until it is asked to take it."""
+"""Number of takeovers after which the controller leaves the switch to the other one until it is
+asked to take it.
+"""
 QUIET_S = 1800.0
 """Time without a takeover after which the next one counts as the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTimes:
-    """The durations of the phases of a change, in seconds, from its acceptance to the last acknowledged entry."""
+    """The durations of the phases of a change, in seconds, from its acceptance to the last
+    acknowledged entry.
+    """
 
     queued_s: float
     """The time before planning began."""
@@ -44,7 +51,10 @@ class ChangeTimes:
 
 @dataclass(slots=True)
 class PendingChange:
-    """A change that was accepted and is not on every switch yet. Times are of one monotonic clock, in seconds."""
+    """A change that was accepted and is not on every switch yet.
+
+    Times are of one monotonic clock, in seconds.
+    """
 
     accepted_s: float
     planning_s: float | None = None
@@ -73,7 +83,9 @@ class JobStanding:
     change: PendingChange | None = None
     """The change under way; None if there is none."""
     version: int | None = None
-    """The version of the first intents that have the job as it is now; None if there are none yet."""
+    """The version of the first intents that have the job as it is now; None if there are none
+    yet.
+    """
     switches: frozenset[str] = frozenset()
     """Those that its flows pass."""
     links: frozenset[tuple[str, str]] = frozenset()
@@ -100,8 +112,9 @@ class Alone:
 
 @dataclass(slots=True)
 class JobLine:
-    """What is known of one accepted job. What switches report of it is in `echelon.controller.machine.reports`, because
-    they do so for as long as the job is in the plan."""
+    """What is known of one accepted job. What switches report of it is in
+    `echelon.controller.machine.reports`, because they do so for as long as the job is in the plan.
+    """
 
     registered: RegisteredJob
     generation: int
@@ -109,8 +122,8 @@ class JobLine:
     standing: JobStanding = field(default_factory=JobStanding)
     alone: Alone | None = None
     measured: Mapping[str, tuple[HostIteration, ...]] = field(default_factory=dict)
-    """The latest report of each host, of iterations of this spec. It is not stored: agents report the same again every
-    few seconds, also after a restart of the controller."""
+    """The latest report of each host, of iterations of this spec. It is not stored: agents report
+    the same again every few seconds, also after a restart of the controller."""
 
     def change(self, registered: RegisteredJob, generation: int) -> None:
         """Note the job as it is after a change that is saved."""
@@ -125,9 +138,13 @@ class SwitchLine:
 
     state: State = "connecting"
     holds: int = 0
-    """The version of the last intents that it acknowledged as a whole, in this session or an earlier one; 0: none."""
+    """The version of the last intents that it acknowledged as a whole, in this session or an
+    earlier one; 0: none.
+    """
     is_sure: bool = False
-    """Whether it holds them now: not if there is no session, and not if it has refused part of an intent since."""
+    """Whether it holds them now: not if there is no session, and not if it has refused part of an
+    intent since.
+    """
     refusal: str | None = None
     """The reason why it refuses part of its intent."""
     takeovers: int = 0
@@ -153,10 +170,11 @@ class SwitchLine:
         return self.is_sure and self.holds >= version
 
     def take_over(self, now_s: float, election_id: int) -> float | None:
-        """Note a takeover by another controller, and return how long to wait before taking it back, in seconds.
+        """Note a takeover by another controller, and return how long to wait before taking it back,
+        in seconds.
 
-        The pause is 0 for the first takeovers and then doubles; None: leave it to the other one. Two controllers that
-        both take a switch back would do so for ever.
+        The pause is 0 for the first takeovers and then doubles; None: leave it to the other one.
+        Two controllers that both take a switch back would do so for ever.
         """
         if now_s - self._taken_s >= QUIET_S:
             self.takeovers = 0
@@ -169,9 +187,10 @@ class SwitchLine:
 
 
 JobState = Literal["accepted", "planned", "installed", "unplanned"]
-"""accepted: in the store. planned: part of the plan in force. installed: acknowledged by every switch that its flows
-pass (a switch that restarts or is cut off has not acknowledged until it is back). unplanned: the policy or lowering
-refuses the job; the last good plan holds, and the problem says why."""
+"""accepted: in the store. planned: part of the plan in force. installed: acknowledged by every
+switch that its flows pass (a switch that restarts or is cut off has not acknowledged until it is
+back). unplanned: the policy or lowering refuses the job; the last good plan holds, and the problem
+says why."""
 
 
 @dataclass
@@ -181,9 +200,13 @@ class Progress:
     jobs: Mapping[str, JobLine]
     switches: Mapping[str, SwitchLine]
     down: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """The links that are down though the plan may lead over them, with the problem of a job of which it does."""
+    """The links that are down though the plan may lead over them, with the problem of a job of
+    which it does.
+    """
     moving: frozenset[tuple[str, str]] = frozenset()
-    """The links that may have moved though the plan leads over them where there is no other path (`move`)."""
+    """The links that may have moved though the plan leads over them where there is no other path
+    (`move`).
+    """
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
     _unplanned: set[str] = field(default_factory=set)
@@ -222,8 +245,8 @@ class Progress:
     ) -> None:
         """Note that the intents of `version` are in force.
 
-        `flows`: by job in the plan. `current`: jobs that have not changed since planning began; of other jobs the plan
-        holds a former self.
+        `flows`: by job in the plan. `current`: jobs that have not changed since planning began; of
+        other jobs the plan holds a former self.
         """
         self._counts = None
         others = compress(flows, map(is_not, flows.values(), map(self._flows.get, flows)))
@@ -247,10 +270,16 @@ class Progress:
                 standing.flows = of_job
                 paths = {flow.path for flow in of_job}
                 standing.switches = frozenset(node for path in paths for node in switches_of(path))
-                standing.links = frozenset((min(hop), max(hop)) for path in paths for hop in links_of(path))
+                standing.links = frozenset(
+                    (min(hop), max(hop)) for path in paths for hop in links_of(path)
+                )
             change = standing.change
             if change is not None and change.planning_s is None:
-                change.planning_s, change.policy_s, change.lowering_s = began_s, policy_s, lowering_s
+                change.planning_s, change.policy_s, change.lowering_s = (
+                    began_s,
+                    policy_s,
+                    lowering_s,
+                )
                 self._pending.add(name)
 
     def failed(self, problem: str, current: Iterable[str]) -> None:
@@ -264,7 +293,8 @@ class Progress:
     def acknowledged(
         self, switch: str, version: int, *, encoding_s: float, rpc_s: float, now_s: float, at: float
     ) -> list[str]:
-        """Note that a switch holds the intent of `version`. Return the jobs whose change is complete with that.
+        """Note that a switch holds the intent of `version`. Return the jobs whose change is
+        complete with that.
 
         `at`: the same moment in seconds since the epoch.
         """
@@ -281,7 +311,11 @@ class Progress:
             change.encoding_s += encoding_s
             change.rpc_s = max(change.rpc_s, rpc_s)
             if self._is_installed(standing):
-                standing.times, standing.change, standing.installed_at = change.times(now_s), None, at
+                standing.times, standing.change, standing.installed_at = (
+                    change.times(now_s),
+                    None,
+                    at,
+                )
                 self._pending.discard(name)
                 done.append(name)
         return done
@@ -318,15 +352,22 @@ class Progress:
         version = standing.version
         if version is None:
             return ()
-        return tuple(sorted(one for one in standing.switches if not self.switches[one].surely_holds(version)))
+        return tuple(
+            sorted(one for one in standing.switches if not self.switches[one].surely_holds(version))
+        )
 
     def counts(self) -> Mapping[JobState, int]:
         """Return the number of jobs in each state that some job is in."""
         if self._counts is None:
-            # Mostly all switches hold the newest intents: then there is no need to ask about each job's.
-            held = min((one.holds if one.is_sure else 0 for one in self.switches.values()), default=0)
+            # Mostly all switches hold the newest intents: then there is no need to ask about each
+            # job's.
+            held = min(
+                (one.holds if one.is_sure else 0 for one in self.switches.values()), default=0
+            )
             self._counts = Counter(
-                "installed" if not self.moving and 0 < (line.standing.version or 0) <= held else self.state(name)[0]
+                "installed"
+                if not self.moving and 0 < (line.standing.version or 0) <= held
+                else self.state(name)[0]
                 for name, line in self.jobs.items()
             )
         return self._counts
@@ -336,10 +377,14 @@ class Progress:
         return self.state(name)[0] in ("installed", "unplanned")
 
     def times(self, name: str) -> tuple[ChangeTimes | None, float | None]:
-        """Return the times of the last complete change, and when it was complete (seconds since the epoch)."""
+        """Return the times of the last complete change, and when it was complete (seconds since the
+        epoch).
+        """
         standing = self.jobs[name].standing
         return standing.times, standing.installed_at
 
     def _is_installed(self, standing: JobStanding) -> bool:
         version = standing.version
-        return version is not None and all(self.switches[s].surely_holds(version) for s in standing.switches)
+        return version is not None and all(
+            self.switches[s].surely_holds(version) for s in standing.switches
+        )

@@ -1,8 +1,8 @@
 """The controller: jobs in, plans made, switches kept at them.
 
-A change goes this way: checked, saved (the client is answered here), planned, its numbers saved, intents installed,
-acknowledged by the switches, numbers of what has gone freed. Whatever breaks off on the way is taken up again from what
-was saved and from what the switches hold.
+A change goes this way: checked, saved (the client is answered here), planned, its numbers saved,
+intents installed, acknowledged by the switches, numbers of what has gone freed. Whatever breaks off
+on the way is taken up again from what was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The
 modules beside this one are its parts:
@@ -78,14 +78,16 @@ class Settings:
     correct_sizes: bool = False
     """Whether sizes that hosts measured replace those of job files."""
     search_after_s: float = 0.0
-    """The time between a plan and the search for a better one, in which switches are brought to it and other changes
-    may come."""
+    """The time between a plan and the search for a better one, in which switches are brought to it
+    and other changes may come."""
     search_again: bool = True
     """Whether a plan is searched for anew where iterations take another time than predicted."""
     reroute: bool = True
     """Whether plans avoid links that are down."""
     reroute_after_s: float = 2.0
-    """The time after which the links of a switch that does not answer, or of a port that is down, are down."""
+    """The time after which the links of a switch that does not answer, or of a port that is down,
+    are down.
+    """
     moved_by_hand: bool = True
     """Whether a person moves links and says so; otherwise the shell has an optical switch."""
     starts_known: bool = False
@@ -103,7 +105,9 @@ class InForce:
 
 @dataclass(slots=True)
 class _PlanState:
-    """How far planning has come with what was accepted, in generations of the `JobStore`; -1: none."""
+    """How far planning has come with what was accepted, in generations of the `JobStore`; -1:
+    none.
+    """
 
     seen: int = -1
     """The newest that a plan was wanted for."""
@@ -124,13 +128,16 @@ class _PlanState:
 
 
 class Machine:
-    """The controller of one term of leadership. See `echelon.controller.machine.effects` for what its shell promises.
+    """The controller of one term of leadership. See `echelon.controller.machine.effects` for what
+    its shell promises.
 
-    Attributes are for reading. Raises `DocumentError` for a saved job, and `ValueError` for saved numbers, that cannot
-    be read.
+    Attributes are for reading. Raises `DocumentError` for a saved job, and `ValueError` for saved
+    numbers, that cannot be read.
     """
 
-    def __init__(self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant) -> None:
+    def __init__(
+        self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant
+    ) -> None:
         self.jobs = JobStore(settings.fabric, settings.policy, settings.max_jobs)
         self._switches = {name: SwitchLine() for name in settings.fabric.switches}
         self.progress = Progress(self.jobs.lines, self._switches)
@@ -143,7 +150,9 @@ class Machine:
         self._reactions = Reactions()
         self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
         self.moves = Moves(settings.moved_by_hand)
-        self._requests = Requests(self.jobs, self.progress, settings.flows_per_job, lambda: self.moves.is_switching)
+        self._requests = Requests(
+            self.jobs, self.progress, settings.flows_per_job, lambda: self.moves.is_switching
+        )
         self._dry_runs = DryRuns(self.jobs, self._requests)
         self._waiters: dict[int, str] = {}
         """The job that the client waits for, by request."""
@@ -151,7 +160,10 @@ class Machine:
         """The reason why the plan in force does not carry out everything that was accepted."""
         self._over = False
         self._wanted: Literal["no", "coalescing", "now"] = "no"
-        """Whether there is something to plan. While coalescing, whatever else comes is part of the same plan."""
+        """Whether there is something to plan.
+
+        While coalescing, whatever else comes is part of the same plan.
+        """
         self._plans = _PlanState()
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
@@ -162,11 +174,13 @@ class Machine:
             self.progress.accepted(name, now.s)
         self._stories.restore(self.jobs.jobs, now)
 
-    # -- for reading ---------------------------------------------------------------------------------------------------
+    # -- for reading -------------------------------------------------------------------------------
 
     @property
     def plan_problem(self) -> str | None:
-        """The reason, in one line, why the newest jobs, policy or fabric have no plan; None if they have one."""
+        """The reason, in one line, why the newest jobs, policy or fabric have no plan; None if they
+        have one.
+        """
         return self._pipeline.problem or self._problem
 
     def told_of_trees(self, job: str) -> list[dict[str, Any]]:
@@ -181,8 +195,14 @@ class Machine:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is under way: the plan has all that was accepted, and the switches hold it."""
-        return self.in_force is not None and self._is_planned and self._hold(self.in_force.planned.version)
+        """Whether nothing is under way: the plan has all that was accepted, and the switches hold
+        it.
+        """
+        return (
+            self.in_force is not None
+            and self._is_planned
+            and self._hold(self.in_force.planned.version)
+        )
 
     @property
     def _is_planned(self) -> bool:
@@ -192,7 +212,9 @@ class Machine:
     @property
     def searching(self) -> bool:
         """Whether a better plan may come soon."""
-        return self.searches.is_busy or isinstance(self._pipeline.work, effects.ListSearches | effects.Improve)
+        return self.searches.is_busy or isinstance(
+            self._pipeline.work, effects.ListSearches | effects.Improve
+        )
 
     @property
     def is_over(self) -> bool:
@@ -209,9 +231,15 @@ class Machine:
         return self._following.view(job)
 
     def measured(self, job: RegisteredJob) -> Measured:
-        """Return what the hosts of a job measured of its latest iterations, if it is as it was then."""
+        """Return what the hosts of a job measured of its latest iterations, if it is as it was
+        then.
+        """
         line = self.jobs.lines.get(job.name)
-        same = line is not None and line.registered.spec is job.spec and line.registered.number == job.number
+        same = (
+            line is not None
+            and line.registered.spec is job.spec
+            and line.registered.number == job.number
+        )
         return line.measured if line is not None and same else {}
 
     @property
@@ -228,18 +256,22 @@ class Machine:
         return self._stories.read(job, None if line is None else line.standing.switches)
 
     def alone_iteration_s(self, job: str) -> float | None:
-        """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
+        """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not
+        computed yet.
+        """
         line = self.jobs.lines.get(job)
         alone = None if line is None else line.alone
         return alone.duration_s if line and alone and alone.generation == line.generation else None
 
     def alone_tardiness_s(self, job: str) -> float | None:
-        """Return the job's tardiness on an otherwise empty fabric (seconds); None: not computed yet."""
+        """Return the job's tardiness on an otherwise empty fabric (seconds); None: not computed
+        yet.
+        """
         line = self.jobs.lines.get(job)
         alone = None if line is None else line.alone
         return alone.tardiness_s if line and alone and alone.generation == line.generation else None
 
-    # -- events --------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """Return what to do about an event, in order."""
@@ -302,7 +334,11 @@ class Machine:
                 return [*told, *self._save_links(order, now)]
             case events.PlanMade(planned):
                 work = self._pipeline.work
-                told = self.searches.improved(work.group, planned.instead) if isinstance(work, effects.Improve) else []
+                told = (
+                    self.searches.improved(work.group, planned.instead)
+                    if isinstance(work, effects.Improve)
+                    else []
+                )
                 return [*told, *self._pipeline.made(planned)]
             case events.PlanFailed(problem):
                 return self._plan_failed(problem)
@@ -400,14 +436,21 @@ class Machine:
 
     def _told_down(self) -> Mapping[LinkEnds, str]:
         """Return the problem of a job whose path leads over a link that is down, by link."""
-        hint = "there is no other path" if self._settings.reroute else "`echelon link drain` leads around it"
+        hint = (
+            "there is no other path"
+            if self._settings.reroute
+            else "`echelon link drain` leads around it"
+        )
         moves = "moves, and there is no other path until the new links stand"
         return {
-            **{(a, b): f"link {a} - {b} is down: {why}; {hint}" for (a, b), why in self.outages.links.items()},
+            **{
+                (a, b): f"link {a} - {b} is down: {why}; {hint}"
+                for (a, b), why in self.outages.links.items()
+            },
             **{(a, b): f"link {a} - {b} {moves}" for a, b in self.jobs.wiring.avoided},
         }
 
-    # -- links that move -----------------------------------------------------------------------------------------------
+    # -- links that move ---------------------------------------------------------------------------
 
     def _save_links(self, order: events.TurnLinks | None, now: Instant) -> list[Effect]:
         return [] if order is None else self._requests.queue(order, now)
@@ -415,7 +458,11 @@ class Machine:
     def _forget_outdated(self, now: Instant) -> list[Effect]:
         """Forget moves that were saved before the fabric file had other links."""
         wiring = self.jobs.wiring
-        order = events.TurnLinks(events.OWN, wiring, Wiring(wiring.now)) if self.jobs.is_outdated else None
+        order = (
+            events.TurnLinks(events.OWN, wiring, Wiring(wiring.now))
+            if self.jobs.is_outdated
+            else None
+        )
         return self._save_links(order, now)
 
     def _rewire(self, now: Instant) -> list[Effect]:
@@ -426,16 +473,23 @@ class Machine:
             if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
                 self.jobs.avoid_links(self.outages.links)
             timed = [line for line in self.jobs.lines.values() if line.alone is not None]
-            out += [effects.TimeAlone(line.registered, line.generation, self.jobs.fabric) for line in timed]
+            out += [
+                effects.TimeAlone(line.registered, line.generation, self.jobs.fabric)
+                for line in timed
+            ]
         self.progress.move(wiring.avoided if wiring.begun else frozenset())
         return out + self.moves.follow(wiring, self.jobs.generation, now.s)
 
     def _lacking(self, version: int, switches: Collection[str] | None = None) -> Sequence[str]:
-        """Return which of these switches do not hold a version yet; None: which of all that can be reached. A switch
-        that is down forwards nothing."""
+        """Return which of these switches do not hold a version yet; None: which of all that can be
+        reached. A switch that is down forwards nothing."""
         if switches is None:
             lines = self._switches.items()
-            return [name for name, line in lines if line.state in ("writing", "ready") and line.holds < version]
+            return [
+                name
+                for name, line in lines
+                if line.state in ("writing", "ready") and line.holds < version
+            ]
         return [
             name
             for name in sorted(self._switches.keys() & switches)
@@ -449,7 +503,7 @@ class Machine:
         refused = self._requests.close(error) + self._dry_runs.close(error)
         return [*refused, *(effects.Refuse(request, error) for request in waiters)]
 
-    # -- switches ------------------------------------------------------------------------------------------------------
+    # -- switches ----------------------------------------------------------------------------------
 
     def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
         name, line = event.switch, self._switches[event.switch]
@@ -457,14 +511,17 @@ class Machine:
         if event.state in ("connecting", "away", "backup"):
             self.progress.lost(name)
         if event.state == "refused" and event.problem is not None:
-            # A refusal from before the session was lost happens again, and no `IntentRefused` tells of it.
+            # A refusal from before the session was lost happens again, and no `IntentRefused` tells
+            # of it.
             self.progress.refused(name, event.problem)
         if event.state == "ready" and event.holds is not None and event.holds == line.holds:
             # A switch that was away holds what it held before, and no `Acknowledged` tells of it.
             return self._acknowledged(name, event.holds, 0.0, 0.0, now)
         return []
 
-    def _acknowledged(self, switch: str, version: int, encoding_s: float, rpc_s: float, now: Instant) -> list[Effect]:
+    def _acknowledged(
+        self, switch: str, version: int, encoding_s: float, rpc_s: float, now: Instant
+    ) -> list[Effect]:
         done = self.progress.acknowledged(
             switch, version, encoding_s=encoding_s, rpc_s=rpc_s, now_s=now.s, at=now.at
         )  # fmt: skip
@@ -479,7 +536,9 @@ class Machine:
         return out
 
     def _hold(self, version: int) -> bool:
-        """Return whether every switch that has a session, and refuses nothing, has acknowledged that version."""
+        """Return whether every switch that has a session, and refuses nothing, has acknowledged
+        that version.
+        """
         return not self._lacking(version)
 
     def _judge(self, fact: facts.Fact) -> list[Effect]:
@@ -489,7 +548,9 @@ class Machine:
         return self.searches.timed(fact.job, fact.duration_s, self.alone_iteration_s(fact.job))
 
     def _starts_s(self, at: float) -> Mapping[str, float]:
-        """Return how long after the end of a search jobs will begin an iteration, where that is known."""
+        """Return how long after the end of a search jobs will begin an iteration, where that is
+        known.
+        """
         end_at, out = at + self.searches.ahead_s(), {}
         if self._settings.starts_known and self.in_force is not None:
             out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
@@ -510,7 +571,7 @@ class Machine:
                 out.append(facts.DistancesCorrected(name))
         return out
 
-    # -- hosts ---------------------------------------------------------------------------------------------------------
+    # -- hosts -------------------------------------------------------------------------------------
 
     def _measured(self, report: events.ReportIterations) -> list[Effect]:
         """Take what a host measured, and replace the sizes of a job's flows by it."""
@@ -522,7 +583,10 @@ class Machine:
         line = self.jobs.lines[report.job]
         line.measured = {**line.measured, report.host: report.iterations}
         latest = {host: iterations[-1] for host, iterations in line.measured.items() if iterations}
-        out: list[Effect] = [effects.Answer(report.request, job), facts.IterationsMeasured(job.name, latest)]
+        out: list[Effect] = [
+            effects.Answer(report.request, job),
+            facts.IterationsMeasured(job.name, latest),
+        ]
         # After a start the graph is built with the first plan.
         if job.graph is not None:
             factors = size_factors(job.profiled, line.measured, job.size_factors)
@@ -531,7 +595,7 @@ class Machine:
                 out.append(facts.SizesCorrected(job.name, factors))
         return out
 
-    # -- what follows --------------------------------------------------------------------------------------------------
+    # -- what follows ------------------------------------------------------------------------------
 
     def _advance(self, now: Instant) -> list[Effect]:
         """Go on with whatever can go on, until nothing can."""
@@ -540,7 +604,11 @@ class Machine:
         taken = None if self._rollout.is_under_way else self._pipeline.pop_ready()
         if taken is not None:
             work, planned = taken
-            out += self._adopt_decision(planned, now) if isinstance(work, effects.Decide) else self._adopt(planned, now)
+            out += (
+                self._adopt_decision(planned, now)
+                if isinstance(work, effects.Decide)
+                else self._adopt(planned, now)
+            )
         # There may be room now for a job that was left out.
         room = self._pipeline.free_numbers(self._switches) and self._problem is not None
         if room or self.jobs.generation != self._plans.seen:
@@ -562,7 +630,9 @@ class Machine:
             assert self.in_force is not None
             self._decision_next = False
             return self._pipeline.begin(
-                self._reactions.decide(self._pipeline.planner, self.in_force.planned, self.jobs.fabric)
+                self._reactions.decide(
+                    self._pipeline.planner, self.in_force.planned, self.jobs.fabric
+                )
             )
         if not plan:
             return self._rehearse() or self._improve(now)
@@ -577,11 +647,17 @@ class Machine:
         if not self._dry_runs.are_due or self._wanted != "no" or not self._is_planned:
             return []
         if self.in_force is None:
-            return self._dry_runs.close(UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan"))
-        return self._pipeline.begin(self._dry_runs.next_work(self._pipeline.planner, self.in_force.planned))
+            return self._dry_runs.close(
+                UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan")
+            )
+        return self._pipeline.begin(
+            self._dry_runs.next_work(self._pipeline.planner, self.in_force.planned)
+        )
 
     def _improve(self, now: Instant) -> list[Effect]:
-        """Go on with the search for better plans, if the plan in force has all that was accepted."""
+        """Go on with the search for better plans, if the plan in force has all that was
+        accepted.
+        """
         if self._wanted != "no" or not self._is_planned or self.in_force is None:
             return []
         of = self._pipeline.planner, self.in_force.planned, self.jobs.fabric
@@ -627,7 +703,9 @@ class Machine:
         self._following.learn_numbers(planned, now.s)
         return self._install(planned, None, now) + self._reactions.decided(planned.version)
 
-    def _install(self, planned: Planned, problems: Mapping[str, str] | None, now: Instant) -> list[Effect]:
+    def _install(
+        self, planned: Planned, problems: Mapping[str, str] | None, now: Instant
+    ) -> list[Effect]:
         self.in_force = InForce(planned, now.at)
         adopted = facts.PlanAdopted(
             planned.version,
@@ -671,4 +749,7 @@ def _left_out(planned: Planned) -> str | None:
     first = next(iter(planned.problems.values()), None)
     if first is None:
         return None
-    return f"{len(planned.problems)} of {len(planned.problems) + len(planned.registered)} jobs are left out: {first}"
+    return (
+        f"{len(planned.problems)} of {len(planned.problems) + len(planned.registered)} jobs are"
+        f" left out: {first}"
+    )

@@ -1,9 +1,10 @@
 """The move of links from port to port while jobs run: how far it has come, and what is next.
 
-Plans first lead around the links that go, as around links that are down: only where there is no other path they still
-lead over them. When the switches at their ends hold such a plan, and nothing is on its way over these links any more,
-the links move: an optical switch is told to, or a person moves cables and says so. Then the fabric has the new links,
-and plans use them. What was saved is enough to go on from after a crash.
+Plans first lead around the links that go, as around links that are down: only where there is no
+other path they still lead over them. When the switches at their ends hold such a plan, and nothing
+is on its way over these links any more, the links move: an optical switch is told to, or a person
+moves cables and says so. Then the fabric has the new links, and plans use them. What was saved is
+enough to go on from after a crash.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ _NAMED = 4
 """The most switches that are named."""
 
 Stage: TypeAlias = Literal["standing", "routing", "draining", "moving", "installing"]
-"""standing: no move is under way. routing: flows take other paths. draining: packets on their way pass. moving: links
-move. installing: switches get the plan for the new links."""
+"""standing: no move is under way. routing: flows take other paths. draining: packets on their way
+pass. moving: links move. installing: switches get the plan for the new links."""
 
 
 class Moves:
-    """The move of links that is under way. `Machine` saves what it wants saved, with `TurnLinks`."""
+    """The move of links that is under way.
+
+    `Machine` saves what it wants saved, with `TurnLinks`.
+    """
 
     def __init__(self, by_hand: bool) -> None:
         self.wiring: Wiring | None = None
@@ -40,7 +44,10 @@ class Moves:
         self._awaited: Sequence[str] = ()
         """The switches that do not hold the plan yet that the links wait for."""
         self._saves: Wiring | None = None
-        """What this has asked for to be saved. A client who says that the links stand has asked for something else."""
+        """What this has asked for to be saved.
+
+        A client who says that the links stand has asked for something else.
+        """
         self._by_hand = by_hand
         self._last: Wiring | None = None
         """The move that is under way, or that was last."""
@@ -60,11 +67,17 @@ class Moves:
 
     @property
     def waits(self) -> str | None:
-        """The reason, in one line, why the move does not go on by itself; None: it does, or there is none."""
+        """The reason, in one line, why the move does not go on by itself; None: it does, or there
+        is none.
+        """
         if self._awaited:
-            return f"waits for {', '.join(self._awaited[:_NAMED])} to hold the plan around the links"
+            return (
+                f"waits for {', '.join(self._awaited[:_NAMED])} to hold the plan around the links"
+            )
         by_hand = self.stage == "moving" and self._by_hand
-        return self.problem or ("move them, then say so (echelon link move --moved)" if by_hand else None)
+        return self.problem or (
+            "move them, then say so (echelon link move --moved)" if by_hand else None
+        )
 
     def follow(self, wiring: Wiring, generation: int, now_s: float) -> list[Effect]:
         """Go on after something of a move was saved, or loaded."""
@@ -80,7 +93,10 @@ class Moves:
             self._began_s = []
             self._enter("routing", now_s)
         else:
-            self._enter("installing" if before is not None and before.then is wiring.now else "standing", now_s)
+            self._enter(
+                "installing" if before is not None and before.then is wiring.now else "standing",
+                now_s,
+            )
         return ended
 
     def adopted(self, version: int, generation: int) -> None:
@@ -88,14 +104,18 @@ class Moves:
         if self._version is None and generation >= self._generation:
             self._version = version
 
-    def advance(self, lacking: Callable[[int, Collection[str] | None], Sequence[str]], now_s: float) -> list[Effect]:
-        """Go on if the switches are far enough. `lacking` says which of these switches do not hold a version yet; None:
-        which of all that can be reached."""
+    def advance(
+        self, lacking: Callable[[int, Collection[str] | None], Sequence[str]], now_s: float
+    ) -> list[Effect]:
+        """Go on if the switches are far enough. `lacking` says which of these switches do not hold
+        a version yet; None: which of all that can be reached."""
         wiring, version = self.wiring, self._version
         if wiring is None or version is None:
             return []
         if self.stage == "routing":
-            self._awaited = lacking(version, {end.node for one in wiring.going for end in (one.a, one.b)})
+            self._awaited = lacking(
+                version, {end.node for one in wiring.going for end in (one.a, one.b)}
+            )
             if not self._awaited:
                 self._enter("draining", now_s)
                 return [effects.AdvanceMove(self._next(), wiring)]
@@ -151,7 +171,9 @@ class Moves:
 
     def _end(self, now_s: float) -> list[Effect]:
         self._enter("standing", now_s)
-        seconds: dict[str, float] = {stage: end_s - began_s for (stage, began_s), (_, end_s) in pairwise(self._began_s)}
+        seconds: dict[str, float] = {
+            stage: end_s - began_s for (stage, began_s), (_, end_s) in pairwise(self._began_s)
+        }
         assert self._last is not None
         by_hand = self.wiring is not self._saves
         return [facts.LinksMoved(len(self._last.going), len(self._last.coming), by_hand, seconds)]

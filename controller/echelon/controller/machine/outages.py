@@ -1,7 +1,9 @@
-"""Switches that do not answer, and ports that are down: which links that takes from the fabric, and for how long.
+"""Switches that do not answer, and ports that are down: which links that takes from the fabric, and
+for how long.
 
-What fails for the grace time is down. It is up again when it has not failed for the same time, and for twice as long
-with each outage that comes soon after another: however a switch flaps, plans are made again ever more rarely.
+What fails for the grace time is down. It is up again when it has not failed for the same time, and
+for twice as long with each outage that comes soon after another: however a switch flaps, plans are
+made again ever more rarely.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from echelon.controller.machine.wiring import LinkEnds, ends_of
 from echelon.model.fabric.model import Fabric
 
 START_S = 10.0
-"""The least time after which a switch is down that has never answered. A restart of the controller moves no job."""
+"""The least time after which a switch is down that has never answered.
+
+A restart of the controller moves no job.
+"""
 LONGEST_S = 300.0
 """The longest time for which what was down must not fail before it is up."""
 QUIET_S = 1800.0
@@ -50,14 +55,18 @@ class Outages:
         self._ports = fabric.ports
         """The ports that are watched, with or without a link."""
         self._grace_s = grace_s
-        self._watches: dict[Subject, _Watch] = {(name, None): _Watch(fails=True) for name in fabric.switches}
+        self._watches: dict[Subject, _Watch] = {
+            (name, None): _Watch(fails=True) for name in fabric.switches
+        }
         self._alarms = 0
         self._waits: dict[int, Subject] = {}
 
     def start(self) -> list[SetAlarm]:
         """Begin to wait for the switches that have not answered yet."""
         waited_s = max(START_S, self._grace_s)
-        return [self._wait(subject, waited_s) for subject, watch in self._watches.items() if watch.fails]
+        return [
+            self._wait(subject, waited_s) for subject, watch in self._watches.items() if watch.fails
+        ]
 
     def see_switch(self, switch: str, answers: bool) -> list[SetAlarm]:
         """Note whether a switch answers."""
@@ -79,7 +88,9 @@ class Outages:
             watch.down_s = now.s
         self.rewire(self.fabric)
         switch, port = subject
-        of_switch = {ends for one in self._causes() if one[0] == switch for ends in self._links_of(one)}
+        of_switch = {
+            ends for one in self._causes() if one[0] == switch for ends in self._links_of(one)
+        }
         return LinksDown(switch, port, watch.is_down, len(of_switch))
 
     def rewire(self, fabric: Fabric) -> None:
@@ -93,7 +104,10 @@ class Outages:
 
     def _causes(self) -> list[Subject]:
         # Of a link with several reasons, that of a switch is told.
-        return sorted((one for one, its in self._watches.items() if its.is_down), key=lambda one: one[1] is None)
+        return sorted(
+            (one for one, its in self._watches.items() if its.is_down),
+            key=lambda one: one[1] is None,
+        )
 
     def _see(self, subject: Subject, fails: bool) -> list[SetAlarm]:
         watch = self._watches.setdefault(subject, _Watch())
@@ -120,4 +134,8 @@ class Outages:
 
 def _reason(subject: Subject) -> str:
     switch, port = subject
-    return f"switch {switch} does not answer" if port is None else f"port {port} of switch {switch} is down"
+    return (
+        f"switch {switch} does not answer"
+        if port is None
+        else f"port {port} of switch {switch} is down"
+    )

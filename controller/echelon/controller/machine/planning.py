@@ -1,9 +1,10 @@
 """Planning, from accepted jobs to intents: the CPU-heavy work that the machine asks for.
 
-A plan that fails changes nothing: the numbers that were taken for it are given back, and the last good plan holds. Jobs
-at fault are found and left out, so that a job that the fabric cannot carry does not keep the others waiting. This is
-the rule: a job without a path is left out; of the others, those of the last plan come before new and changed ones.
-What the last plan had is known after a restart, so that a restart changes nothing.
+A plan that fails changes nothing: the numbers that were taken for it are given back, and the last
+good plan holds. Jobs at fault are found and left out, so that a job that the fabric cannot carry
+does not keep the others waiting. This is the rule: a job without a path is left out; of the others,
+those of the last plan come before new and changed ones. What the last plan had is known after a
+restart, so that a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ from echelon.model.kept import altered
 from echelon.planning.allocation import ActiveFlow, Allocator
 from echelon.planning.plan import FlowPlan, Plan, PlanError
 from echelon.planning.policies import make_policy
-from echelon.planning.policies.base import Choice, Group, Labelled, Policy, Search, Searching, carried_by
+from echelon.planning.policies.base import (
+    Choice,
+    Group,
+    Labelled,
+    Policy,
+    Search,
+    Searching,
+    carried_by,
+)
 from echelon.planning.policies.schedule import to_levels, to_schedule
 from echelon.planning.rankings.fixed import Fixed
 from echelon.switches.lowering.at_hosts import HostRule
@@ -46,9 +55,9 @@ from echelon.switches.lowering.trees import JobTree
 class DecisionDue:
     """What to decide on.
 
-    Varys and its kin recompute the rates of all flows whenever one starts or finishes. The policy's new allocation
-    becomes a new plan: a queue for each active flow, and for the queues of each port either weights by rate, beside the
-    rates that senders keep to, or levels by rank.
+    Varys and its kin recompute the rates of all flows whenever one starts or finishes. The policy's
+    new allocation becomes a new plan: a queue for each active flow, and for the queues of each port
+    either weights by rate, beside the rates that senders keep to, or levels by rank.
     """
 
     now_s: Fraction
@@ -60,23 +69,33 @@ class DecisionDue:
 
 
 def decide(policy: Policy, last: Plan, due: DecisionDue) -> Plan:
-    """Return the plan that follows the `last` one. Raises `PlanError`, and whatever a policy raises."""
+    """Return the plan that follows the `last` one.
+
+    Raises `PlanError`, and whatever a policy raises.
+    """
     if not isinstance(policy, Allocator):
-        raise PlanError(f"policy {policy.name}: its plan is reactive, but it does not allocate rates")
+        raise PlanError(
+            f"policy {policy.name}: its plan is reactive, but it does not allocate rates"
+        )
     keys = [(flow.job, flow.flow) for flow in due.flows]
     flows = [
-        replace(flow, remaining_bytes=Fraction(max(flow.size_bytes - due.bytes_passed.get(key, 0), 1)))
+        replace(
+            flow, remaining_bytes=Fraction(max(flow.size_bytes - due.bytes_passed.get(key, 0), 1))
+        )
         for key, flow in zip(keys, due.flows, strict=True)
     ]
     allocation = policy.allocate(due.now_s, flows)
     # A flow's packets go there before the scheduler has heard of it, so it best stays there.
     rankings = {key: last.flows[last.places[key][0]].ranking for key in keys}
-    before = {key: ranking.queues[0] for key, ranking in rankings.items() if len(ranking.queues) == 1}
+    before = {
+        key: ranking.queues[0] for key, ranking in rankings.items() if len(ranking.queues) == 1
+    }
     rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
     if allocation.ranks is None:
         queues, schedules = to_schedule(flows, allocation.rates_Bps, before)
-        # A flow without a rate that shares neither its host's link nor a queue with a flow that has one waits in its
-        # queues, at the lowest level, until the others have nothing to send. Its host would have to hear of that first.
+        # A flow without a rate that shares neither its host's link nor a queue with a flow that has
+        # one waits in its queues, at the lowest level, until the others have nothing to send. Its
+        # host would have to hear of that first.
         places = [
             ((flow.links[0], None), *((link, queues[key]) for link in flow.links))
             for key, flow in zip(keys, flows, strict=True)
@@ -129,7 +148,9 @@ class Planned:
     problems: Mapping[str, str]
     """The reasons of jobs that were left out, by job."""
     kept: Mapping[str, Document]
-    """The documents to save of jobs whose numbers or paths changed, by job; an empty one means to remove it."""
+    """The documents to save of jobs whose numbers or paths changed, by job; an empty one means to
+    remove it.
+    """
     policy_s: float
     lowering_s: float
     trees: Mapping[str, tuple[JobTree, ...]] = field(default_factory=dict)
@@ -139,8 +160,9 @@ class Planned:
     carried: Document | None = None
     """The document to save of the policy (`carried_by`); None if it is as before."""
     steps: tuple[Mapping[str, Intent], ...] = ()
-    """The intents by which switches come to the plan, one after the other, where flows take other paths
-    (`echelon.switches.lowering.loop_free`). They have the versions before that of the plan."""
+    """The intents by which switches come to the plan, one after the other, where flows take other
+    paths (`echelon.switches.lowering.loop_free`). They have the versions before that of the plan.
+    """
     instead: Instead | None = None
     """What a better plan was made of, in place of what the search has found."""
 
@@ -161,7 +183,9 @@ class Basis:
     @classmethod
     def of(cls, group: Group, jobs: Mapping[str, Job], fabric: Fabric) -> Self:
         """Return the basis of a group. `jobs` are by name."""
-        return cls({id(jobs[name]): jobs[name] for name in filter(jobs.__contains__, group)}, fabric)
+        return cls(
+            {id(jobs[name]): jobs[name] for name in filter(jobs.__contains__, group)}, fabric
+        )
 
     def same(self, other: Basis) -> bool:
         """Return whether nothing has changed."""
@@ -229,7 +253,9 @@ class Planner:
     """The version of the last intents that were made."""
     _chosen: ChosenPolicy | None = None
     _asked: Policy | None = None
-    """The policy that was chosen last, with what it remembers; None: there is none yet, or it failed."""
+    """The policy that was chosen last, with what it remembers; None: there is none yet, or it
+    failed.
+    """
     _paths: ChosenByFabric = field(default_factory=ChosenByFabric)
     """What chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
@@ -238,8 +264,8 @@ class Planner:
     _last_plan: LastPlan | None = None
     """The last plan; None: there is none since the start."""
     _routes: dict[str, Routes] = field(default_factory=dict)
-    """The paths of the connections of each job of the last plan, or of one before a restart. A new policy keeps
-    them."""
+    """The paths of the connections of each job of the last plan, or of one before a restart. A new
+    policy keeps them."""
     _flows: Mapping[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
     """The flows in the last plan."""
     _in_plan: Mapping[str, RegisteredJob] = field(default_factory=dict)
@@ -266,7 +292,8 @@ class Planner:
     def plan(self, wanted: PlanRequest) -> Planned:
         """Return a new plan.
 
-        Raises `PlanningError` where there can be no plan even for those jobs of the last one that have paths.
+        Raises `PlanningError` where there can be no plan even for those jobs of the last one that
+        have paths.
         """
         spent = _Spent()
         problems: dict[str, str] = {}
@@ -284,7 +311,8 @@ class Planner:
         return self._planned(made, tuple(planned), problems, spent)
 
     def copy(self) -> Planner:
-        """Return a planner that makes the plans that this one would make, and leaves this one as it is.
+        """Return a planner that makes the plans that this one would make, and leaves this one as it
+        is.
 
         Raises `PlanningError` for a policy that cannot be copied.
         """
@@ -292,7 +320,9 @@ class Planner:
         try:
             policy, paths, numbering, lowering = deepcopy(parts)
         except Exception as error:
-            raise PlanningError(f"the policy cannot be copied: {type(error).__name__}: {error}") from error
+            raise PlanningError(
+                f"the policy cannot be copied: {type(error).__name__}: {error}"
+            ) from error
         return altered(
             self,
             _asked=policy,
@@ -303,26 +333,32 @@ class Planner:
         )
 
     def react(self, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
-        """Return a reactive policy's decision about the jobs of the last plan. Raises `PlanningError`."""
+        """Return a reactive policy's decision about the jobs of the last plan.
+
+        Raises `PlanningError`.
+        """
         spent = _Spent()
         began = self.clock()
         try:
             decided = decide(last.policy, last.plan, due)
         except Exception as error:
-            raise PlanningError(f"policy {last.plan.policy} failed: {type(error).__name__}: {error}") from error
+            raise PlanningError(
+                f"policy {last.plan.policy} failed: {type(error).__name__}: {error}"
+            ) from error
         spent.policy_s = self.clock() - began
         made = self._lower(last.policy, decided, last.registered, fabric, spent)
         return self._planned(made, last.registered, last.problems, spent)
 
-    # -- better plans --------------------------------------------------------------------------------------------------
+    # -- better plans ------------------------------------------------------------------------------
 
     def due_searches(
         self, last: Planned, fabric: Fabric, again: Collection[str], starts_s: Mapping[str, float]
     ) -> tuple[Sequence[DueSearch], Mapping[Group, str]]:
-        """Return the searches that the last plan lacks, and what each of its groups of jobs is planned by.
+        """Return the searches that the last plan lacks, and what each of its groups of jobs is
+        planned by.
 
-        `again` names jobs whose groups are searched anew; `starts_s` says in how many seconds jobs begin an iteration.
-        Raises whatever a policy raises.
+        `again` names jobs whose groups are searched anew; `starts_s` says in how many seconds jobs
+        begin an iteration. Raises whatever a policy raises.
         """
         policy = self._asked
         if not isinstance(policy, Searching):
@@ -330,12 +366,17 @@ class Planner:
             return (), {}
         jobs = {job.name: job for job in last.jobs}
         bases = {group: Basis.of(group, jobs, fabric) for group in policy.choices}
-        # A policy may remember what was chosen for a group before other jobs joined it, for as long as they are there.
+        # A policy may remember what was chosen for a group before other jobs joined it, for as long
+        # as they are there.
         gone, self._searchable = self._searchable.difference(jobs), frozenset(jobs)
         past = [group for group in self._searched if group not in bases and group.isdisjoint(gone)]
         kept = {*bases, *past[-PAST_GROUPS:]}
         self._searched = {group: basis for group, basis in self._searched.items() if group in kept}
-        changed = [group for group, basis in self._searched.items() if group in bases and not basis.same(bases[group])]
+        changed = [
+            group
+            for group, basis in self._searched.items()
+            if group in bases and not basis.same(bases[group])
+        ]
         anew = {*again, *(name for group in changed for name in group)}
         due = [
             DueSearch(search, bases[search.group])
@@ -346,10 +387,13 @@ class Planner:
 
     def is_current(self, due: DueSearch, last: Planned, fabric: Fabric) -> bool:
         """Return whether nothing that a search depends on has changed since."""
-        return Basis.of(due.search.group, {job.name: job for job in last.jobs}, fabric).same(due.basis)
+        return Basis.of(due.search.group, {job.name: job for job in last.jobs}, fabric).same(
+            due.basis
+        )
 
     def adopt(self, due: DueSearch, choice: Choice[Labelled] | None) -> bool:
-        """Take the result of a search; None: there is none, nor will there be. Return whether the next plan differs.
+        """Take the result of a search; None: there is none, nor will there be. Return whether the
+        next plan differs.
 
         Raises `PlanningError` if the policy does not take it.
         """
@@ -359,14 +403,16 @@ class Planner:
         try:
             return self._asked.adopt(due.search.group, choice)
         except Exception as error:
-            raise PlanningError(f"policy {self._asked.name} failed: {type(error).__name__}: {error}") from error
+            raise PlanningError(
+                f"policy {self._asked.name} failed: {type(error).__name__}: {error}"
+            ) from error
 
     def improve(self, group: Group, last: Planned, fabric: Fabric) -> Planned:
-        """Return the plan of the same jobs with what was adopted for a group, or with the next best that switches can
-        carry (`Planned.instead`).
+        """Return the plan of the same jobs with what was adopted for a group, or with the next best
+        that switches can carry (`Planned.instead`).
 
-        Raises `PlanningError` if they cannot carry the first few either, or the next best is in force; then it is as if
-        nothing had been adopted.
+        Raises `PlanningError` if they cannot carry the first few either, or the next best is in
+        force; then it is as if nothing had been adopted.
         """
         policy = self._asked
         assert self._chosen is not None
@@ -376,7 +422,9 @@ class Planner:
         instead: Choice[Labelled] | None = None
         for tries_left in reversed(range(MOST_REFUSED)):
             try:
-                made = self._attempt(last.registered, PlanRequest(last.registered, fabric, self._chosen), spent)
+                made = self._attempt(
+                    last.registered, PlanRequest(last.registered, fabric, self._chosen), spent
+                )
                 break
             except PlanningError as error:
                 refused = refused or PlanningError(f"{best}: {error}", error.job, code=error.code)
@@ -384,19 +432,24 @@ class Planner:
                 if not tries_left or instead is None or not policy.adopt(group, instead):
                     raise refused from None
         planned = self._planned(made, last.registered, last.problems, spent)
-        return planned if instead is None else replace(planned, instead=Instead(instead, str(refused)))
+        return (
+            planned if instead is None else replace(planned, instead=Instead(instead, str(refused)))
+        )
 
-    # -- what survives a restart ---------------------------------------------------------------------------------------
+    # -- what survives a restart -------------------------------------------------------------------
 
     def restore(self, documents: Mapping[str, Document], carried: Document | None = None) -> None:
-        """Take over the numbers and paths of former plans, as `Planned.kept` had them, before the first plan.
+        """Take over the numbers and paths of former plans, as `Planned.kept` had them, before the
+        first plan.
 
         `carried` is the last `Planned.carried`.
 
         Raises `ValueError` for documents that cannot be read.
         """
         try:
-            self._numbering.restore({name: dict(document["numbers"]) for name, document in documents.items()})
+            self._numbering.restore(
+                {name: dict(document["numbers"]) for name, document in documents.items()}
+            )
             self._routes = {
                 name: {tuple(ends): tuple(path) for *ends, path in document["routes"]}
                 for name, document in documents.items()
@@ -405,7 +458,9 @@ class Planner:
             self._restored = frozenset(self._routes)
             self._carried = dict(carried or {})
         except (KeyError, TypeError) as error:
-            raise ValueError(f"stored numbers cannot be read: {type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"stored numbers cannot be read: {type(error).__name__}: {error}"
+            ) from error
 
     def settle(self, switch: str, version: int) -> bool:
         """Free the numbers of what a switch held before the version that it has acknowledged.
@@ -433,8 +488,8 @@ class Planner:
     ) -> tuple[list[RegisteredJob], _Made]:
         """Plan the jobs of the last plan with as many of the others as can be added to them.
 
-        Jobs without a path are left out, and so is a job that is named as being at fault. Where none is named, halves
-        are tried, then their halves.
+        Jobs without a path are left out, and so is a job that is named as being at fault. Where
+        none is named, halves are tried, then their halves.
         """
         without_path = stranded(wanted.fabric, [job.job for job in jobs])
         if without_path:
@@ -457,7 +512,9 @@ class Planner:
                 kept, names, refused = in_order, together, False
             except PlanningError as failed:
                 refused = True
-                named = group if len(group) == 1 else [job for job in group if job.name == failed.job]
+                named = (
+                    group if len(group) == 1 else [job for job in group if job.name == failed.job]
+                )
                 problems.update({job.name: str(failed) for job in named})
                 if named:
                     rest = [job for job in group if job.name not in problems]
@@ -469,10 +526,15 @@ class Planner:
         return kept, self._attempt(kept, wanted, spent) if refused else made
 
     def _those_of_the_last_plan(
-        self, jobs: Sequence[RegisteredJob], wanted: PlanRequest, spent: _Spent, error: PlanningError
+        self,
+        jobs: Sequence[RegisteredJob],
+        wanted: PlanRequest,
+        spent: _Spent,
+        error: PlanningError,
     ) -> tuple[list[RegisteredJob], _Made]:
-        """Plan those jobs as they are now, or, if that fails, the ones among them that have not changed. Of the first
-        plan after a restart, those that are named as being at fault are left out instead.
+        """Plan those jobs as they are now, or, if that fails, the ones among them that have not
+        changed. Of the first plan after a restart, those that are named as being at fault are left
+        out instead.
 
         Raises `PlanningError`.
         """
@@ -486,8 +548,8 @@ class Planner:
                 error = again
         if len(unchanged) < len(kept):
             return unchanged, self._attempt(unchanged, wanted, spent)
-        # At the first plan after a restart, nobody knows which jobs have changed since the last plan, whose numbers are
-        # still taken. No plan is in force either, and one would never come.
+        # At the first plan after a restart, nobody knows which jobs have changed since the last
+        # plan, whose numbers are still taken. No plan is in force either, and one would never come.
         while not self._has_planned and error.job is not None:
             kept = [job for job in kept if job.name != error.job]
             try:
@@ -508,7 +570,9 @@ class Planner:
         except Exception as error:
             # A policy is anybody's code. What it kept between plans may be half done.
             self._asked = None
-            raise PlanningError(f"policy {wanted.policy.name} failed: {type(error).__name__}: {error}") from error
+            raise PlanningError(
+                f"policy {wanted.policy.name} failed: {type(error).__name__}: {error}"
+            ) from error
         finally:
             spent.policy_s += self.clock() - began
         return self._lower(policy, plan, jobs, wanted.fabric, spent, wanted.down)
@@ -529,14 +593,17 @@ class Planner:
             identities = self._identities_of(jobs, fabric)
             # Switches that do not rank send packets by their addresses, whatever the plan.
             ranks = all(able.ranks for able in self.capabilities.values())
-            order = LoopFreeOrder(reroutes(last, plan.by_job, fabric, identities, down) if last and ranks else {})
+            order = LoopFreeOrder(
+                reroutes(last, plan.by_job, fabric, identities, down) if last and ranks else {}
+            )
             version = self.version + order.steps + 1
             intents = self._lowering.lower(plan, identities, version=version, fabric=fabric)
             steps = () if last is None else tuple(order.between(last.intents, intents))
         except LoweringError as error:
             raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
-            # A fault of ours at one job must not keep the others from their plan, start after start.
+            # A fault of ours at one job must not keep the others from their plan, start after
+            # start.
             raise PlanningError(f"lowering failed: {type(error).__name__}: {error}") from error
         finally:
             spent.lowering_s += self.clock() - began
@@ -545,7 +612,9 @@ class Planner:
         return _Made(policy, plan, steps, LastPlan(plan.by_job, fabric, identities, intents))
 
     def _sound_ones(self, wanted: PlanRequest, problems: dict[str, str]) -> Sequence[RegisteredJob]:
-        """Return the jobs that still fit the fabric, whose file may have changed while the service was down."""
+        """Return the jobs that still fit the fabric, whose file may have changed while the service
+        was down.
+        """
         known = self._sound if wanted.fabric is self._sound_for else {}
         jobs = dict(zip(map(id, wanted.jobs), wanted.jobs, strict=True))
         for number in [*filterfalse(known.__contains__, jobs)]:
@@ -559,12 +628,17 @@ class Planner:
         self._sound, self._sound_for = jobs, wanted.fabric
         return tuple(jobs.values())
 
-    def _identities_of(self, jobs: Sequence[RegisteredJob], fabric: Fabric) -> Mapping[str, Mapping[str, Identity]]:
-        """Return how switches recognise the flows of each job: the same object for the same job, by which lowering
-        knows that nothing changed."""
+    def _identities_of(
+        self, jobs: Sequence[RegisteredJob], fabric: Fabric
+    ) -> Mapping[str, Mapping[str, Identity]]:
+        """Return how switches recognise the flows of each job: the same object for the same job, by
+        which lowering knows that nothing changed."""
         before, known = self._identified
         of = {job.name: job for job in jobs}
-        new = {job.name: job.identities(fabric) for job in compress(jobs, map(is_not, jobs, map(before.get, of)))}
+        new = {
+            job.name: job.identities(fabric)
+            for job in compress(jobs, map(is_not, jobs, map(before.get, of)))
+        }
         identities = {**known, **new}
         for gone in known.keys() - of:
             del identities[gone]
@@ -572,13 +646,20 @@ class Planner:
         return identities
 
     def _planned(
-        self, made: _Made, jobs: tuple[RegisteredJob, ...], problems: Mapping[str, str], spent: _Spent
+        self,
+        made: _Made,
+        jobs: tuple[RegisteredJob, ...],
+        problems: Mapping[str, str],
+        spent: _Spent,
     ) -> Planned:
         changed = self._note_routes(made.plan, jobs) | self._numbering.take_changed()
         kept = {name: self._document(name) for name in sorted(changed)}
         carried = _document_carried(made.policy, self._chosen)
         as_before, self._carried = carried == self._carried, carried
-        self._last_plan, self._versions = made.last_plan, (*self._versions[1 - PAST_PLANS :], self.version)
+        self._last_plan, self._versions = (
+            made.last_plan,
+            (*self._versions[1 - PAST_PLANS :], self.version),
+        )
         return Planned(
             self.version,
             made.plan,
@@ -615,14 +696,23 @@ class Planner:
         """Return what to keep of a job; it is empty when no switch holds anything of the job."""
         numbers = self._numbering.export(name)
         routes = self._routes.get(name, {})
-        return {"numbers": numbers, "routes": [[*ends, list(path)] for ends, path in routes.items()]} if numbers else {}
+        return (
+            {"numbers": numbers, "routes": [[*ends, list(path)] for ends, path in routes.items()]}
+            if numbers
+            else {}
+        )
 
     def _policy_for(self, chosen: ChosenPolicy) -> Policy:
-        """Return the policy that was asked last time, with what it remembers, if it is still the chosen one."""
+        """Return the policy that was asked last time, with what it remembers, if it is still the
+        chosen one.
+        """
         if self._asked is None or self._chosen != chosen:
             policy = self.make_policy(chosen)
-            if (carried := self._carried.get("carried")) and self._carried == _document_of(chosen, carried):
-                # Another version of a policy may have carried something else: better another plan than none.
+            if (carried := self._carried.get("carried")) and self._carried == _document_of(
+                chosen, carried
+            ):
+                # Another version of a policy may have carried something else: better another plan
+                # than none.
                 with suppress(ValueError, KeyError, TypeError, AttributeError):
                     if (of_policy := carried_by(policy)) is not None:
                         of_policy.take(carried)

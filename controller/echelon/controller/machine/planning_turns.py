@@ -1,7 +1,8 @@
 """What the planner does, and when.
 
-One plan at a time is on its way to the switches: it is made, its numbers are saved, then it is ready to install.
-`Searches` says which search for a better plan is under way, what came of it, and when to look again.
+One plan at a time is on its way to the switches: it is made, its numbers are saved, then it is
+ready to install. `Searches` says which search for a better plan is under way, what came of it, and
+when to look again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from echelon.controller.machine.effects import Effect, PlanningWork, Save, SetAl
 from echelon.controller.machine.events import Alarm, Instant
 from echelon.controller.machine.facts import NumbersUnsaved
 from echelon.controller.machine.lines import SwitchLine
-from echelon.controller.machine.planning import PAST_GROUPS, DueSearch, Instead, Planned, Planner, PlanningError
+from echelon.controller.machine.planning import (
+    PAST_GROUPS,
+    DueSearch,
+    Instead,
+    Planned,
+    Planner,
+    PlanningError,
+)
 from echelon.controller.machine.records import Changes, Document, Key
 from echelon.model.fabric.model import Fabric
 from echelon.planning.policies.base import Choice, Group, Labelled, Policy, Prediction, Searching
@@ -31,7 +39,8 @@ RETRY_S = 1.0
 class PlanPipeline:
     """The planner, and the plan that is under way.
 
-    Numbers are saved before any switch has them, so that a controller that comes after this one gives the same.
+    Numbers are saved before any switch has them, so that a controller that comes after this one
+    gives the same.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -43,11 +52,16 @@ class PlanPipeline:
         self._unsaved: Planned | None = None
         self._ready: Planned | None = None
         self._acknowledged: dict[str, None] = {}
-        """Switches that hold newer intents. The numbers of their former ones become free when the planner is idle."""
+        """Switches that hold newer intents.
+
+        The numbers of their former ones become free when the planner is idle.
+        """
 
     @property
     def planner(self) -> Planner:
-        """The planner, while the pipeline is idle: it is lent out with the work that is under way."""
+        """The planner, while the pipeline is idle: it is lent out with the work that is under
+        way.
+        """
         assert self.work is None
         return self._planner
 
@@ -79,7 +93,9 @@ class PlanPipeline:
         self._ready, self._unsaved, self.problem = self._unsaved, None, None
 
     def pop_ready(self) -> tuple[PlanningWork, Planned] | None:
-        """Return the work and its plan once the plan may be installed; the pipeline is idle then."""
+        """Return the work and its plan once the plan may be installed; the pipeline is idle
+        then.
+        """
         if self._ready is None or self.work is None:
             return None
         taken = self.work, self._ready
@@ -104,11 +120,15 @@ class PlanPipeline:
         freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
         # What has one number at all switches is free when none of them holds it.
         if self.planner.keeps_back(EVERYWHERE):
-            freed.append(self.planner.settle(EVERYWHERE, min(switch.holds for switch in switches.values())))
+            freed.append(
+                self.planner.settle(EVERYWHERE, min(switch.holds for switch in switches.values()))
+            )
         return any(freed)
 
     def _save(self, planned: Planned) -> Save:
-        saved: dict[Key, Document] = {("numbers", name): document for name, document in planned.kept.items()}
+        saved: dict[Key, Document] = {
+            ("numbers", name): document for name, document in planned.kept.items()
+        }
         if planned.carried is not None:
             saved["settings", CARRIED] = planned.carried
         return Save(
@@ -121,7 +141,9 @@ class PlanPipeline:
 
 
 OFF = 0.03
-"""The part by which iterations may take longer or shorter than predicted before a plan is searched for anew."""
+"""The part by which iterations may take longer or shorter than predicted before a plan is searched
+for anew.
+"""
 JUDGED = 12
 """The number of iterations, of each job of a group, after which a prediction is judged."""
 COUNTED = 8
@@ -150,19 +172,23 @@ class _Watch:
     """The iterations of a group of jobs since its plan was searched for."""
 
     patience: int = 1
-    """The number of times `JUDGED` before another search; it doubles with each one that changes nothing."""
+    """The number of times `JUDGED` before another search; it doubles with each one that changes
+    nothing.
+    """
     iterations: Counter[str] = field(default_factory=Counter)
-    times_s: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=COUNTED)))
+    times_s: dict[str, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=COUNTED))
+    )
 
 
 class Searches:
     """The searches for the plans of all groups of jobs. Attributes are for reading.
 
-    `after_s`: how long after a plan the policy is asked what it lacks. `again`: whether plans are searched for anew
-    where predictions are wrong.
+    `after_s`: how long after a plan the policy is asked what it lacks. `again`: whether plans are
+    searched for anew where predictions are wrong.
 
-    One search is under way at a time. Whenever a plan comes into force, the policy is asked what it lacks: a search
-    that is about other jobs or links is ended then, and the next one begins.
+    One search is under way at a time. Whenever a plan comes into force, the policy is asked what it
+    lacks: a search that is about other jobs or links is ended then, and the next one begins.
     """
 
     def __init__(self, *, after_s: float, again: bool) -> None:
@@ -193,7 +219,7 @@ class Searches:
         """Whether a better plan may come soon."""
         return self._under_way is not None or (self._due and not self._failures)
 
-    # -- searches ------------------------------------------------------------------------------------------------------
+    # -- searches ----------------------------------------------------------------------------------
 
     def follow_plan(self, planned: Planned) -> list[Effect]:
         """Find out what a plan that is in force lacks."""
@@ -205,9 +231,16 @@ class Searches:
         return self._wait(self._after_s) if self._after_s and self._waits is None else []
 
     def list_due(
-        self, planner: Planner, last: Planned, fabric: Fabric, starts_s: Callable[[], Mapping[str, float]]
+        self,
+        planner: Planner,
+        last: Planned,
+        fabric: Fabric,
+        starts_s: Callable[[], Mapping[str, float]],
     ) -> effects.ListSearches | None:
-        """Return what the free planner has to do, if anything. `starts_s` says when jobs will begin an iteration."""
+        """Return what the free planner has to do, if anything.
+
+        `starts_s` says when jobs will begin an iteration.
+        """
         if not self._due or self._waits is not None:
             return None
         self._due = False
@@ -221,7 +254,9 @@ class Searches:
             group_of |= dict.fromkeys(group, group)
         gone, self._group_of = self._group_of.keys() - group_of, group_of
         # A policy may go back to what was chosen for a group before other jobs joined it.
-        past = [group for group in self.chosen if group not in event.plans and group.isdisjoint(gone)]
+        past = [
+            group for group in self.chosen if group not in event.plans and group.isdisjoint(gone)
+        ]
         kept = {*event.plans, *past[-PAST_GROUPS:]}
         self.chosen = {group: chosen for group, chosen in self.chosen.items() if group in kept}
         self._watches = {group: self._watches.get(group) or _Watch() for group in event.plans}
@@ -255,7 +290,9 @@ class Searches:
     def adopt_result(
         self, planner: Planner, last: Planned, fabric: Fabric, now: Instant
     ) -> tuple[list[Effect], effects.Improve | None]:
-        """Give a result to the free planner; return what it has to do with it, if the next plan differs."""
+        """Give a result to the free planner; return what it has to do with it, if the next plan
+        differs.
+        """
         result, due = self._result, self._under_way
         if result is None or due is None:
             return [], None
@@ -271,23 +308,38 @@ class Searches:
                 planner.adopt(due, None)
                 return out, None
             self._failures += 1
-            return out + self._wait(min(LONGEST_RETRY_S, SEARCH_RETRY_S * 2.0 ** min(self._failures - 1, 30))), None
+            return out + self._wait(
+                min(LONGEST_RETRY_S, SEARCH_RETRY_S * 2.0 ** min(self._failures - 1, 30))
+            ), None
         self._failures = 0
         self.chosen[group] = Chosen(result.choice, self.plans.get(group, ""), result.took_s, now.at)
         try:
             differs = planner.adopt(due, result.choice)
         except PlanningError as error:
             return self.rejected(group, str(error)), None
-        patience = 1 if differs else min(2 * self._watches.get(group, _Watch()).patience, MOST_PATIENCE)
+        patience = (
+            1 if differs else min(2 * self._watches.get(group, _Watch()).patience, MOST_PATIENCE)
+        )
         self._watches[group] = _Watch(patience)
-        return ([], effects.Improve(planner, group, last, fabric)) if differs else (self.improved(group), None)
+        return (
+            ([], effects.Improve(planner, group, last, fabric))
+            if differs
+            else (self.improved(group), None)
+        )
 
     def improved(self, group: Group, instead: Instead | None = None) -> list[Effect]:
-        """Return the fact that the plan that was chosen for a group is in force, or another one in its place."""
+        """Return the fact that the plan that was chosen for a group is in force, or another one in
+        its place.
+        """
         if instead is None:
             return [_plan_chosen(tuple(sorted(group)), self.chosen[group])]
-        chosen = self.chosen[group] = replace(self.chosen[group], choice=instead.choice, problem=instead.problem)
-        return [facts.NoPlanChosen(tuple(sorted(group)), instead.problem), _plan_chosen(tuple(sorted(group)), chosen)]
+        chosen = self.chosen[group] = replace(
+            self.chosen[group], choice=instead.choice, problem=instead.problem
+        )
+        return [
+            facts.NoPlanChosen(tuple(sorted(group)), instead.problem),
+            _plan_chosen(tuple(sorted(group)), chosen),
+        ]
 
     def rejected(self, group: Group, problem: str) -> list[Effect]:
         """Note that switches cannot carry the plan that was chosen for a group."""
@@ -295,20 +347,31 @@ class Searches:
             self.chosen[group] = replace(self.chosen[group], problem=problem)
         return [facts.NoPlanChosen(tuple(sorted(group)), problem)]
 
-    # -- predictions ---------------------------------------------------------------------------------------------------
+    # -- predictions -------------------------------------------------------------------------------
 
     def timed(self, job: str, time_s: float, alone_s: float | None) -> list[Effect]:
-        """Take note of an iteration; now and then judge the prediction for the job. `alone_s`: its time alone."""
+        """Take note of an iteration; now and then judge the prediction for the job.
+
+        `alone_s`: its time alone.
+        """
         group = self._group_of.get(job)
         chosen = None if group is None else self.chosen.get(group)
-        if group is None or chosen is None or alone_s is None or job not in chosen.choice.best.slowdowns:
+        if (
+            group is None
+            or chosen is None
+            or alone_s is None
+            or job not in chosen.choice.best.slowdowns
+        ):
             return []
         watch = self._watches[group]
         watch.iterations[job] += 1
         watch.times_s[job].append(time_s)
         if watch.iterations[job] % JUDGED:
             return []
-        measured_s, predicted_s = fmean(watch.times_s[job]), alone_s * chosen.choice.best.slowdowns[job]
+        measured_s, predicted_s = (
+            fmean(watch.times_s[job]),
+            alone_s * chosen.choice.best.slowdowns[job],
+        )
         is_off = abs(measured_s - predicted_s) > OFF * predicted_s
         # Of jobs that do not run, predictions for the others say nothing.
         whole = min(watch.iterations[one] for one in group) >= JUDGED * watch.patience
@@ -319,16 +382,23 @@ class Searches:
         return [facts.PredictionJudged(job, predicted_s, measured_s, again)]
 
     def periods_s(self) -> Mapping[str, float]:
-        """Return the measured time of an iteration, by job of the groups whose plans are searched for anew."""
+        """Return the measured time of an iteration, by job of the groups whose plans are searched
+        for anew.
+        """
         groups = {self._group_of[job] for job in self._missed if job in self._group_of}
         return {
-            job: fmean(times_s) for group in groups for job, times_s in self._watches[group].times_s.items() if times_s
+            job: fmean(times_s)
+            for group in groups
+            for job, times_s in self._watches[group].times_s.items()
+            if times_s
         }
 
     def ahead_s(self) -> float:
         """Return how long the next search for these groups will take, by the last ones."""
         groups = {self._group_of[job] for job in self._missed if job in self._group_of}
-        return max((self.chosen[group].took_s for group in groups if group in self.chosen), default=0.0)
+        return max(
+            (self.chosen[group].took_s for group in groups if group in self.chosen), default=0.0
+        )
 
 
 def _names(due: DueSearch) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Decisions of a reactive policy, from a switch's report to the acknowledgement that the switch awaits."""
+"""Decisions of a reactive policy, from a switch's report to the acknowledgement that the switch
+awaits.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,15 @@ HOLD_S = 5.0
 """Longest wait for switches to acknowledge a decision before the next one begins."""
 
 _Stage = Literal["idle", "reading", "due", "deciding", "holding"]
-"""reading: counters of switches are being read. due: the decision waits for the planner. deciding: it is being made, or
-its numbers saved. holding: switches are being brought to it."""
+"""reading: counters of switches are being read. due: the decision waits for the planner. deciding:
+it is being made, or its numbers saved. holding: switches are being brought to it."""
 
 
 class ActiveFlows:
-    """The flows of a plan that are active, and how many bytes of each have passed. They outlive their plan."""
+    """The flows of a plan that are active, and how many bytes of each have passed.
+
+    They outlive their plan.
+    """
 
     def __init__(self, jobs: Iterable[Job], plan: Plan) -> None:
         self.active: dict[FlowKey, ActiveFlow] = {}
@@ -37,21 +42,31 @@ class ActiveFlows:
         self._counted: dict[FlowKey, int] = {}
         """Each flow's counter at its last switch, as it was read last."""
         self._at_start: dict[FlowKey, int] = {}
-        """Each flow's counter where its present iteration began: counters run on from iteration to iteration."""
+        """Each flow's counter where its present iteration began: counters run on from iteration to
+        iteration.
+        """
         self._starting: set[FlowKey] = set()
         """Flows whose next count is the one where their iteration begins."""
         self.follow(jobs, plan)
 
     def follow(self, jobs: Iterable[Job], plan: Plan) -> None:
-        """Follow a new plan. Active flows that it has too stay active, in their order, on new paths."""
+        """Follow a new plan.
+
+        Active flows that it has too stay active, in their order, on new paths.
+        """
         jobs = list(jobs)
         self._sizes = {(job.name, flow.name): flow.size_bytes for job in jobs for flow in job.flows}
-        self._echelonflows = {(job.name, f): h.name for job in jobs for h in job.echelonflows for f in h.flows}
+        self._echelonflows = {
+            (job.name, f): h.name for job in jobs for h in job.echelonflows for f in h.flows
+        }
         self._paths = {(flow.job, flow.flow): flow.path for flow in plan.flows}
         self._finished: dict[FlowKey, int] = {}
         before, self.active = self.active, {}
         for key, flow in before.items():
-            same = (self._sizes.get(key), self._echelonflows.get(key)) == (flow.size_bytes, flow.echelonflow)
+            same = (self._sizes.get(key), self._echelonflows.get(key)) == (
+                flow.size_bytes,
+                flow.echelonflow,
+            )
             if key in self._paths and same:
                 self.active[key] = replace(flow, links=links_of(self._paths[key]))
         self._counted = {key: count for key, count in self._counted.items() if key in self._paths}
@@ -69,7 +84,8 @@ class ActiveFlows:
             if event.started and path[1] == event.switch:
                 restarted = key in self.active
                 if self.start(key, event.epoch, event.time_s):
-                    # After a finish, the count is known already, and bytes of this iteration may be ahead of this news.
+                    # After a finish, the count is known already, and bytes of this iteration may be
+                    # ahead of this news.
                     if restarted or key not in self._at_start:
                         self._starting.add(key)
                     changed = True
@@ -83,12 +99,16 @@ class ActiveFlows:
     def start(self, key: FlowKey, iteration: int, now_s: Fraction) -> bool:
         """Note that the first packet of a flow was seen. Return whether that is news.
 
-        It is no news of a flow without a plan, of one that is active in this iteration, or of one whose finish in this
-        iteration was reported first, which happens where two switches report. In another iteration it is news: the
-        report of the last finish was lost.
+        It is no news of a flow without a plan, of one that is active in this iteration, or of one
+        whose finish in this iteration was reported first, which happens where two switches report.
+        In another iteration it is news: the report of the last finish was lost.
         """
         known = self.active.get(key)
-        if key not in self._paths or self._finished.get(key) == iteration or (known and known.iteration == iteration):
+        if (
+            key not in self._paths
+            or self._finished.get(key) == iteration
+            or (known and known.iteration == iteration)
+        ):
             return False
         size = self._sizes[key]
         self._starts += 1
@@ -109,7 +129,10 @@ class ActiveFlows:
         return True
 
     def finish(self, key: FlowKey, iteration: int) -> bool:
-        """Note that the last packet of a flow was seen. Return whether an active flow ends: digests may come twice."""
+        """Note that the last packet of a flow was seen.
+
+        Return whether an active flow ends: digests may come twice.
+        """
         if key not in self._paths:
             return False
         known = self.active.get(key)
@@ -127,7 +150,10 @@ class ActiveFlows:
         return out
 
     def note_counters(self, counts: Mapping[FlowKey, int]) -> None:
-        """Note counters that were read. A flow whose counter cannot be read keeps its last count."""
+        """Note counters that were read.
+
+        A flow whose counter cannot be read keeps its last count.
+        """
         self._counted |= {key: count for key, count in counts.items() if key in self._paths}
 
     def due(self) -> DecisionDue:
@@ -138,7 +164,8 @@ class ActiveFlows:
         passed = {}
         for key in self.active:
             count = self._counted.get(key, 0)
-            # A restarted switch counts from 0; without a count at its start, nothing of a flow is known to have passed.
+            # A restarted switch counts from 0; without a count at its start, nothing of a flow is
+            # known to have passed.
             passed[key] = max(0, count - self._at_start.setdefault(key, count))
         return DecisionDue(self._now_s, tuple(self.active.values()), passed)
 
@@ -194,7 +221,10 @@ class Reactions:
         return []
 
     def advance(self, intents: Mapping[str, Intent]) -> list[Effect]:
-        """Begin with the reports that wait, if no decision is under way. `intents`: those in force."""
+        """Begin with the reports that wait, if no decision is under way.
+
+        `intents`: those in force.
+        """
         if self._stage != "idle" or self._flows is None or not (self._waiting or self._anew):
             return []
         waiting, self._waiting = self._waiting, []
@@ -206,11 +236,16 @@ class Reactions:
         self._reading += 1
         self._stage = "reading" if self._awaited else "due"
         return [
-            effects.ReadCounters(self._reading, switch, tuple(entries)) for switch, entries in self._awaited.items()
+            effects.ReadCounters(self._reading, switch, tuple(entries))
+            for switch, entries in self._awaited.items()
         ]
 
     def note_counters(
-        self, reading: int, switch: str, bytes_seen: Mapping[TableEntry, int] | None, problem: str = ""
+        self,
+        reading: int,
+        switch: str,
+        bytes_seen: Mapping[TableEntry, int] | None,
+        problem: str = "",
     ) -> list[Effect]:
         """Take a switch's counters; None: they cannot be read, and the last ones count.
 
@@ -226,7 +261,9 @@ class Reactions:
             self._unread.add(switch)
         elif self._flows is not None:
             self._unread.discard(switch)
-            self._flows.note_counters({entries[entry]: count for entry, count in bytes_seen.items()})
+            self._flows.note_counters(
+                {entries[entry]: count for entry, count in bytes_seen.items()}
+            )
         if not self._awaited and self._stage == "reading":
             self._stage = "due"
         return out

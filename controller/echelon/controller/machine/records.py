@@ -1,4 +1,6 @@
-"""The records that the controller keeps in its store: JSON documents, in collections, each under a key."""
+"""The records that the controller keeps in its store: JSON documents, in collections, each under a
+key.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ CollectionName = Literal["jobs", "numbers", "settings", "events"]
 COLLECTIONS: tuple[CollectionName, ...] = get_args(CollectionName)
 
 Document = Mapping[str, Any]
-"""A JSON object with finite numbers only. It comes back as JSON reads it: tuples as lists, mapping keys as text."""
+"""A JSON object with finite numbers only.
+
+It comes back as JSON reads it: tuples as lists, mapping keys as text.
+"""
 
 Key = tuple[CollectionName, str]
 """A document's collection and its key there."""
@@ -18,7 +23,10 @@ Key = tuple[CollectionName, str]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A set of changes that a store applies as a whole or not at all. A key is in at most one of the two fields."""
+    """A set of changes that a store applies as a whole or not at all.
+
+    A key is in at most one of the two fields.
+    """
 
     puts: Mapping[Key, Document] = field(default_factory=dict)
     """Documents to write, replacing what is there."""

@@ -1,4 +1,6 @@
-"""What a change would do: the entries and queues that it changes, and how much slower or faster it makes jobs."""
+"""What a change would do: the entries and queues that it changes, and how much slower or faster it
+makes jobs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from echelon.model.jobs.graph import Job
 from echelon.planning.fluid.least import least_iterations_s
 from echelon.planning.fluid.network import FluidError
 from echelon.planning.fluid.simulator import FluidPlanner
-from echelon.planning.fluid.slowdown import MOST_FLOWS, MOST_SHARED, ROUNDS, flows_of_prediction, predicted_slowdowns
+from echelon.planning.fluid.slowdown import (
+    MOST_FLOWS,
+    MOST_SHARED,
+    ROUNDS,
+    flows_of_prediction,
+    predicted_slowdowns,
+)
 from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan, PlanError
 from echelon.switches.lowering.difference import IntentDifference, difference
@@ -38,8 +46,8 @@ class Forecast:
 
     job: str
     before: float | None
-    """Mean time of an iteration over the least on the whole fabric, in the fluid model, before the change;
-    None: the job is in no plan, or was not simulated."""
+    """Mean time of an iteration over the least on the whole fabric, in the fluid model, before the
+    change; None: the job is in no plan, or was not simulated."""
     after: float | None
     """The same after the change."""
     problem: str | None = None
@@ -53,12 +61,16 @@ class ChangeOutcome:
     differences: tuple[IntentDifference, ...]
     """The changes of each switch that has any, by what the plan in force has for it."""
     forecasts: tuple[Forecast, ...]
-    """The jobs that change, and those that share links with them, directly or through others, by name."""
+    """The jobs that change, and those that share links with them, directly or through others, by
+    name.
+    """
     unpredicted: str | None
     """The reason why no slowdowns were predicted."""
 
 
-def outcome(before: Situation, after: Situation, whole: Fabric, make_policy: MakePolicy) -> ChangeOutcome:
+def outcome(
+    before: Situation, after: Situation, whole: Fabric, make_policy: MakePolicy
+) -> ChangeOutcome:
     """Compare two plans. `whole` is the fabric with all links."""
     was, now = before.planned, after.planned
     differences = (difference(was.intents[name], intent) for name, intent in now.intents.items())
@@ -98,22 +110,32 @@ class _Run:
         return cls(of, jobs, least_iterations_s(jobs, whole))
 
     def rounds(self) -> int:
-        """Return how many iterations of the slowest job can be simulated in seconds. Raises `_TooLargeError`."""
+        """Return how many iterations of the slowest job can be simulated in seconds.
+
+        Raises `_TooLargeError`.
+        """
         most = min(MOST_FLOWS, MOST_SHARED // max(1, len(self.jobs)))
         for rounds in (ROUNDS, *_FEWER_ROUNDS):
             flows = flows_of_prediction(self.jobs, self.alone_s, rounds)
             if flows <= most:
                 return rounds
         raise _TooLargeError(
-            f"{len(self.jobs)} jobs with {flows} flows in the time to simulate are too many: the limit is {most}"
+            f"{len(self.jobs)} jobs with {flows} flows in the time to simulate are too many: the"
+            f" limit is {most}"
         )
 
     def slowdowns(self, rounds: int, make_policy: MakePolicy) -> Mapping[str, float]:
         """Return the slowdown of each job."""
         plan = self.of.planned.plan
         names = {job.name for job in self.jobs}
-        planner: FluidPlanner = make_policy(self.of.policy) if plan.reactive else _Fixed(_part(plan, names))
-        return predicted_slowdowns(self.jobs, self.of.fabric, planner, self.alone_s, rounds) if self.jobs else {}
+        planner: FluidPlanner = (
+            make_policy(self.of.policy) if plan.reactive else _Fixed(_part(plan, names))
+        )
+        return (
+            predicted_slowdowns(self.jobs, self.of.fabric, planner, self.alone_s, rounds)
+            if self.jobs
+            else {}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +154,9 @@ def _part(plan: Plan, names: set[str]) -> Plan:
 
 
 def _concerned(before: Planned, after: Planned) -> set[str]:
-    """Return the jobs that change, and those that share links with them, directly or through others."""
+    """Return the jobs that change, and those that share links with them, directly or through
+    others.
+    """
     plans = before.plan, after.plan
     if _outline(before.plan) != _outline(after.plan):
         return {name for plan in plans for name in plan.by_job}

@@ -1,7 +1,7 @@
 """Reports of what jobs do.
 
-What switches report of flows becomes facts about jobs, and corrections of their profiles. What the agents of hosts
-report is checked: connections, of which switches learn, and measured iterations.
+What switches report of flows becomes facts about jobs, and corrections of their profiles. What the
+agents of hosts report is checked: connections, of which switches learn, and measured iterations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from operator import is_not, or_
 
 from echelon.controller.machine.errors import ConflictError, RefusedError, UnknownError
 from echelon.controller.machine.events import Instant, ReportConnections, ReportIterations
-from echelon.controller.machine.facts import DigestsReceived, Fact, IterationTimed, JobLeft, JobSeen, TardinessSeen
+from echelon.controller.machine.facts import (
+    DigestsReceived,
+    Fact,
+    IterationTimed,
+    JobLeft,
+    JobSeen,
+    TardinessSeen,
+)
 from echelon.controller.machine.jobs import RegisteredJob, reverse
 from echelon.controller.machine.planning import Planned
 from echelon.model.documents import suggestion
@@ -64,13 +71,17 @@ class Following:
         self._tracker = Tracker()
         self._decoder = Decoder()
         self._jobs: dict[str, _Followed] = {}
-        self._followed: tuple[Mapping[str, RegisteredJob], Mapping[str, tuple[FlowPlan, ...]]] = ({}, {})
+        self._followed: tuple[Mapping[str, RegisteredJob], Mapping[str, tuple[FlowPlan, ...]]] = (
+            {},
+            {},
+        )
         """The jobs of the last plan, and their flows."""
 
     def follow_plan(self, planned: Planned, now_s: float) -> tuple[list[Fact], list[str]]:
         """Follow the jobs of a new plan and no others.
 
-        Returns the facts that follow, and the jobs whose observations call for a correction that is not in the plan.
+        Returns the facts that follow, and the jobs whose observations call for a correction that is
+        not in the plan.
         """
         self.learn_numbers(planned, now_s)
         by_job = planned.plan.by_job
@@ -87,9 +98,13 @@ class Following:
         other_flows = map(is_not, map(by_job.get, jobs), map(flows_before.get, jobs))
         for name in compress(jobs, map(or_, other_jobs, other_flows)):
             registered, flows, known = jobs[name], by_job[name], self._jobs.get(name)
-            self._jobs[name] = _Followed(registered, flows, None if known is None else known.head_at)
+            self._jobs[name] = _Followed(
+                registered, flows, None if known is None else known.head_at
+            )
             paths = paths_of(flows).get(name, {})
-            self._tracker.add(registered.reported, paths, numbered_by_sender=registered.is_numbered_by_sender)
+            self._tracker.add(
+                registered.reported, paths, numbered_by_sender=registered.is_numbered_by_sender
+            )
             if self._tracker.corrections(name) != registered.observed_s:
                 corrected.append(name)
         return facts, corrected
@@ -100,11 +115,15 @@ class Following:
             self._decoder.hold(intent, now_s)
 
     def reconnected(self, switch: str) -> None:
-        """Note a new session: events of the switch were missed, and its clock may be another one."""
+        """Note a new session: events of the switch were missed, and its clock may be another
+        one.
+        """
         self._tracker.reconnected(switch)
         self.log.reconnected(switch)
 
-    def note_digests(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
+    def note_digests(
+        self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant
+    ) -> DecodedReport:
         """Decode a list of digests and take note of it."""
         decoded = self._decoder.decode(switch, digests, now.s)
         facts: list[Fact] = [DigestsReceived(switch, len(decoded.events), decoded.unknown)]
@@ -140,7 +159,9 @@ class Following:
         return self._tracker.corrections(job.name) if is_same else None
 
     def head_at(self, job: str) -> float | None:
-        """Return when the head flow of a job started last, in seconds since the epoch; None: it was not seen."""
+        """Return when the head flow of a job started last, in seconds since the epoch; None: it was
+        not seen.
+        """
         known = self._jobs.get(job)
         return None if known is None else known.head_at
 
@@ -150,7 +171,10 @@ class Following:
 
 
 MOST_CONNECTIONS = 4096
-"""The most connections of one job that one host may report. The tables of the smallest switches hold as many."""
+"""The most connections of one job that one host may report.
+
+The tables of the smallest switches hold as many.
+"""
 MOST_ITERATIONS = 16
 """The most iterations that a host may report at a time."""
 MOST_SIZES = 4096
@@ -160,27 +184,32 @@ BUFFERED_BITS = 1 << 29
 
 
 def addresses(spec: JobSpec, fabric: Fabric) -> dict[str, str]:
-    """Return the hosts of a job by their addresses; hosts that the fabric does not have are left out."""
+    """Return the hosts of a job by their addresses; hosts that the fabric does not have are left
+    out.
+    """
     return {fabric.hosts[host].ipv4: host for host in spec.hosts if host in fabric.hosts}
 
 
 def reported_protocol(spec: JobSpec) -> str | None:
-    """Return the protocol of the connections that agents report of a job, tcp or roce; None: they report none."""
+    """Return the protocol of the connections that agents report of a job, tcp or roce; None: they
+    report none.
+    """
     return None if spec.recognition.by != "agent" else spec.recognition.protocol or "tcp"
 
 
 def checked_connections(
     report: ReportConnections, job: RegisteredJob, jobs: Iterable[RegisteredJob], fabric: Fabric
 ) -> frozenset[FiveTuple]:
-    """Return the connections that an agent reports of a job, if they are of none of the other `jobs`.
+    """Return the connections that an agent reports of a job, if they are of none of the other
+    `jobs`.
 
     Raise `ServiceError`.
     """
     _check_host(job, report.host)
     if len(report.connections) > MOST_CONNECTIONS:
         raise RefusedError(
-            f"these are {len(report.connections)} connections, and a host may report {MOST_CONNECTIONS} of a job "
-            "(report only those between its hosts)",
+            f"these are {len(report.connections)} connections, and a host may report"
+            f" {MOST_CONNECTIONS} of a job (report only those between its hosts)",
             "connections",
             code="limit-reached",
         )
@@ -202,8 +231,8 @@ def checked_connections(
             )
         if known.get(remote, report.host) == report.host:
             raise RefusedError(
-                f"{remote} is not the address of another host of job '{job.name}' (GET /jobs/NAME/connections has "
-                "their addresses)",
+                f"{remote} is not the address of another host of job '{job.name}' (GET"
+                " /jobs/NAME/connections has their addresses)",
                 f"connections[{index}].remote",
                 code="not-allowed",
             )
@@ -212,20 +241,30 @@ def checked_connections(
     return seen
 
 
-def kept_connections(before: RegisteredJob | None, spec: JobSpec, fabric: Fabric) -> dict[str, frozenset[FiveTuple]]:
-    """Return the reported connections that stay when the job's file is replaced by `spec`: those between its hosts."""
+def kept_connections(
+    before: RegisteredJob | None, spec: JobSpec, fabric: Fabric
+) -> dict[str, frozenset[FiveTuple]]:
+    """Return the reported connections that stay when the job's file is replaced by `spec`: those
+    between its hosts.
+    """
     protocol = reported_protocol(spec)
     if before is None or protocol is None:
         return {}
     known = addresses(spec, fabric)
     still = {
-        host: frozenset(one for one in seen if one[0] == protocol and known.get(one[1]) == host and one[2] in known)
+        host: frozenset(
+            one
+            for one in seen
+            if one[0] == protocol and known.get(one[1]) == host and one[2] in known
+        )
         for host, seen in before.connections.items()
     }
     return {host: seen for host, seen in still.items() if seen}
 
 
-def _check_owners(new: frozenset[FiveTuple], job: RegisteredJob, jobs: Iterable[RegisteredJob], fabric: Fabric) -> None:
+def _check_owners(
+    new: frozenset[FiveTuple], job: RegisteredJob, jobs: Iterable[RegisteredJob], fabric: Fabric
+) -> None:
     """Raise `ConflictError` for a connection of another job."""
     if not new:
         return
@@ -236,7 +275,10 @@ def _check_owners(new: frozenset[FiveTuple], job: RegisteredJob, jobs: Iterable[
             continue
         theirs = [seen & both_ways for seen in other.connections.values()]
         recognition = other.spec.recognition
-        if recognition.by == "bytes" and (recognition.source_port, recognition.destination_port) in {
+        if recognition.by == "bytes" and (
+            recognition.source_port,
+            recognition.destination_port,
+        ) in {
             *ports,
             *(port[::-1] for port in ports),
         }:
@@ -244,8 +286,8 @@ def _check_owners(new: frozenset[FiveTuple], job: RegisteredJob, jobs: Iterable[
             theirs.append(frozenset(one for one in new if one[1] in hosts and one[2] in hosts))
         for protocol, src, dst, src_port, dst_port in frozenset().union(*theirs):
             raise ConflictError(
-                f"{protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job '{other.name}' already "
-                "(report each connection for one job)",
+                f"{protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job"
+                f" '{other.name}' already (report each connection for one job)",
                 "connections",
                 code="duplicate",
             )
@@ -256,15 +298,16 @@ def check_iterations(report: ReportIterations, job: RegisteredJob, fabric: Fabri
     _check_host(job, report.host)
     if len(report.iterations) > MOST_ITERATIONS:
         raise RefusedError(
-            f"these are {len(report.iterations)} iterations, and a host may report {MOST_ITERATIONS} at a time "
-            "(report the latest)",
+            f"these are {len(report.iterations)} iterations, and a host may report"
+            f" {MOST_ITERATIONS} at a time (report the latest)",
             "iterations",
             code="limit-reached",
         )
     sizes = sum(len(one.sent_bytes) for one in report.iterations)
     if sizes > MOST_SIZES:
         raise RefusedError(
-            f"these are {sizes} sizes, and a host may report {MOST_SIZES} at a time (report fewer iterations)",
+            f"these are {sizes} sizes, and a host may report {MOST_SIZES} at a time (report fewer"
+            " iterations)",
             "iterations",
             code="limit-reached",
         )
@@ -274,15 +317,17 @@ def check_iterations(report: ReportIterations, job: RegisteredJob, fabric: Fabri
         for other in one.sent_bytes:
             if other not in others:
                 raise UnknownError(
-                    f"'{other}' is not another host of job '{job.name}' ({suggestion(other, others)})",
+                    f"'{other}' is not another host of job '{job.name}'"
+                    f" ({suggestion(other, others)})",
                     f"iterations[{index}].sent",
                     code="unknown-host",
                 )
         sent_bits = 8 * (sum(one.sent_bytes.values()) + one.retransmitted_bytes)
         if cable is not None and sent_bits > cable.rate_bps * one.duration_s + BUFFERED_BITS:
             raise RefusedError(
-                f"the link of '{report.host}' does not carry {sent_bits // 8} bytes in {float(one.duration_s):g} s "
-                "(report the bytes of one iteration, and how long it took)",
+                f"the link of '{report.host}' does not carry {sent_bits // 8} bytes in"
+                f" {float(one.duration_s):g} s (report the bytes of one iteration, and how long it"
+                " took)",
                 f"iterations[{index}]",
                 code="out-of-range",
             )
@@ -292,11 +337,12 @@ def _check_host(job: RegisteredJob, host: str) -> None:
     """Raise `ServiceError` unless agents report of the job, and `host` is one of its hosts."""
     if job.spec.recognition.by != "agent":
         raise RefusedError(
-            f"job '{job.name}' is recognised by {job.spec.recognition.by}, not by what agents report (write "
-            "'recognition: {by: agent, idle_gap: ...}' in its file)",
+            f"job '{job.name}' is recognised by {job.spec.recognition.by}, not by what agents"
+            " report (write 'recognition: {by: agent, idle_gap: ...}' in its file)",
             code="not-allowed",
         )
     if host not in job.spec.hosts:
         raise UnknownError(
-            f"'{host}' is not a host of job '{job.name}' ({suggestion(host, job.spec.hosts)})", code="unknown-host"
+            f"'{host}' is not a host of job '{job.name}' ({suggestion(host, job.spec.hosts)})",
+            code="unknown-host",
         )

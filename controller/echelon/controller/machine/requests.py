@@ -1,5 +1,5 @@
-"""Changes that clients ask for: they are checked, built if they are jobs, saved, then applied and answered. Dry
-runs are checked and built in the same way, then planned and compared.
+"""Changes that clients ask for: they are checked, built if they are jobs, saved, then applied and
+answered. Dry runs are checked and built in the same way, then planned and compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from echelon.controller.machine import effects, events, facts, reports
 from echelon.controller.machine.effects import Effect
-from echelon.controller.machine.errors import ConflictError, RefusedError, ServiceError, UnavailableError, UnknownError
+from echelon.controller.machine.errors import (
+    ConflictError,
+    RefusedError,
+    ServiceError,
+    UnavailableError,
+    UnknownError,
+)
 from echelon.controller.machine.events import OWN, ChangeRequest, Instant
 from echelon.controller.machine.jobs import RegisteredJob, check_hosts, check_size
 from echelon.controller.machine.jobstore import JobStore
@@ -51,12 +57,16 @@ class Change:
 
 
 class Requests:
-    """The changes of jobs that clients ask for. Those of one job follow one another; those of other jobs proceed
-    concurrently.
+    """The changes of jobs that clients ask for. Those of one job follow one another; those of other
+    jobs proceed concurrently.
     """
 
     def __init__(
-        self, jobs: JobStore, progress: Progress, flows_per_job: int, is_switching: Callable[[], bool]
+        self,
+        jobs: JobStore,
+        progress: Progress,
+        flows_per_job: int,
+        is_switching: Callable[[], bool],
     ) -> None:
         """`is_switching` says whether the optical switch moves links now."""
         self._jobs = jobs
@@ -74,7 +84,9 @@ class Requests:
         queue.append(asked)
         return self._begin(asked, now) if len(queue) == 1 else []
 
-    def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError, now: Instant) -> list[Effect]:
+    def built(
+        self, request: int, built: RegisteredJob | DocumentError | ServiceError, now: Instant
+    ) -> list[Effect]:
         """Go on with a change whose job is built."""
         change = self._turns.get(request)
         if change is None or change.job is None:
@@ -99,21 +111,30 @@ class Requests:
         return [] if change is None else self._refuse(change.asked, error, now)
 
     def close(self, error: ServiceError) -> list[Effect]:
-        """Refuse all changes but those on their way to the store, which are answered when it has answered."""
+        """Refuse all changes but those on their way to the store, which are answered when it has
+        answered.
+        """
         refused: list[Effect] = []
         for queue in self._queues.values():
             turn = self._turns.get(queue[0].request)
             first = 1 if turn is not None and turn.saving else 0
-            refused += [effects.Refuse(asked.request, error) for asked in list(queue)[first:] if asked.request != OWN]
+            refused += [
+                effects.Refuse(asked.request, error)
+                for asked in list(queue)[first:]
+                if asked.request != OWN
+            ]
             while len(queue) > first:
                 self._turns.pop(queue.pop().request, None)
         self._queues = {name: queue for name, queue in self._queues.items() if queue}
         return refused
 
-    # -- stages --------------------------------------------------------------------------------------------------------
+    # -- stages ------------------------------------------------------------------------------------
 
     def check(self, asked: ChangeRequest, now: Instant) -> Change:
-        """Return a change as it would be carried out now. Raises `ServiceError` and `DocumentError`."""
+        """Return a change as it would be carried out now.
+
+        Raises `ServiceError` and `DocumentError`.
+        """
         match asked:
             case events.RegisterJob():
                 return Change(asked, self._registered(asked, now))
@@ -121,12 +142,16 @@ class Requests:
                 self._jobs.known(name)
                 return Change(asked)
             case events.ReportDistances(job=name):
-                return Change(asked, self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s))
+                return Change(
+                    asked, self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s)
+                )
             case events.ReportConnections(job=name, host=host):
                 job = self._jobs.known(name)
                 # Of jobs whose change is on its way, both states count: the change may fail.
                 changing = [turn.job for turn in self._turns.values() if turn.job is not None]
-                seen = reports.checked_connections(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
+                seen = reports.checked_connections(
+                    asked, job, [*self._jobs.jobs.values(), *changing], self._fabric
+                )
                 same = seen == job.connections.get(host, frozenset())
                 return Change(asked, job if same else job.with_connections(host, seen))
             case events.ChoosePolicy():
@@ -175,7 +200,10 @@ class Requests:
             if before.spec == spec:
                 return before
             if not asked.replace:
-                raise ConflictError(f"there is another job '{name}' (take another name, or replace it with PUT)", "job")
+                raise ConflictError(
+                    f"there is another job '{name}' (take another name, or replace it with PUT)",
+                    "job",
+                )
         check_hosts(spec, self._fabric)
         owner = asked.quota.owner if before is None else before.owner
         job = RegisteredJob(
@@ -204,10 +232,16 @@ class Requests:
 
     def _reserved(self) -> list[int]:
         """Return the numbers of new jobs that are not saved yet."""
-        return [turn.job.number for turn in self._turns.values() if turn.job and turn.job.name not in self._jobs.jobs]
+        return [
+            turn.job.number
+            for turn in self._turns.values()
+            if turn.job and turn.job.name not in self._jobs.jobs
+        ]
 
     def _others_of(self, owner: str, name: str) -> list[RegisteredJob]:
-        """Return the jobs of a client besides one: those that it has, and those that are on their way."""
+        """Return the jobs of a client besides one: those that it has, and those that are on their
+        way.
+        """
         jobs = dict(self._jobs.jobs)
         jobs |= {turn.job.name: turn.job for turn in self._turns.values() if turn.job is not None}
         return [job for job in jobs.values() if job.owner == owner and job.name != name]
@@ -220,11 +254,13 @@ class Requests:
         fabric, ends = self._fabric, ends_of(asked.a, asked.b)
         if all(ends_of(cable.a.node, cable.b.node) != ends for cable in fabric.cables):
             raise UnknownError(
-                f"there is no link between '{asked.a}' and '{asked.b}' in fabric '{fabric.name}'", code="unknown-link"
+                f"there is no link between '{asked.a}' and '{asked.b}' in fabric '{fabric.name}'",
+                code="unknown-link",
             )
         if asked.a in fabric.hosts or asked.b in fabric.hosts:
             raise RefusedError(
-                "the only link of a host cannot be drained (remove the jobs of that host instead)", code="unconnected"
+                "the only link of a host cannot be drained (remove the jobs of that host instead)",
+                code="unconnected",
             )
         if not asked.drained:
             return self._jobs.drained - {ends}
@@ -238,7 +274,8 @@ class Requests:
         lost = self._lost(self._fabric.without(out | {ends}), self._fabric.without(out))
         if lost:
             raise RefusedError(
-                f"without the link between '{asked.a}' and '{asked.b}', {lost} (remove them first, or force it)",
+                f"without the link between '{asked.a}' and '{asked.b}', {lost} (remove them first,"
+                " or force it)",
                 code="no-route",
             )
 
@@ -250,18 +287,28 @@ class Requests:
         lost = sorted(without.keys() - already.keys())
         if not lost:
             return ""
-        named = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
-        return f"{len(lost)} job{'s' * (len(lost) > 1)} would have no path and leave the plan: {named}"
+        named = ", ".join(lost[:_NAMED]) + (
+            f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        )
+        return (
+            f"{len(lost)} job{'s' * (len(lost) > 1)} would have no path and leave the plan: {named}"
+        )
 
     def _wiring_with(self, asked: events.MoveLinks | events.TurnLinks) -> Wiring:
         """Return the links as they would be: the very same object if nothing changes."""
         wiring = self._jobs.wiring
         if isinstance(asked, events.MoveLinks):
-            return self._moved(wiring, Wiring(wiring.now, moved_to(self._jobs.file_fabric, wiring.now, asked.spec)))
+            return self._moved(
+                wiring, Wiring(wiring.now, moved_to(self._jobs.file_fabric, wiring.now, asked.spec))
+            )
         if asked.before is not wiring or (asked.request != OWN and not wiring.begun):
-            raise ConflictError("no links are to move now (`echelon link move` says when)", code="refused")
+            raise ConflictError(
+                "no links are to move now (`echelon link move` says when)", code="refused"
+            )
         if asked.request != OWN and self._is_switching():
-            raise ConflictError("the optical switch moves the links now (wait for it)", code="refused")
+            raise ConflictError(
+                "the optical switch moves the links now (wait for it)", code="refused"
+            )
         return asked.after
 
     def _moved(self, wiring: Wiring, wanted: Wiring) -> Wiring:
@@ -269,20 +316,29 @@ class Requests:
             if not wanted.going and not wanted.coming:
                 return wiring
             if lost := self._lost(self._jobs.fabric_after(wanted), self._jobs.fabric):
-                raise RefusedError(f"with these links, {lost} (remove them or restore links first)", code="no-route")
+                raise RefusedError(
+                    f"with these links, {lost} (remove them or restore links first)",
+                    code="no-route",
+                )
             return wanted
         if {*wanted.coming} == {*wiring.coming} and {*wanted.going} == {*wiring.going}:
             return wiring
         if wanted.going or wanted.coming:
-            raise ConflictError("links move already (wait until they stand, or end that move first)", code="refused")
+            raise ConflictError(
+                "links move already (wait until they stand, or end that move first)", code="refused"
+            )
         if self._is_switching():
-            raise ConflictError("the optical switch moves the links now (wait for it)", code="refused")
+            raise ConflictError(
+                "the optical switch moves the links now (wait for it)", code="refused"
+            )
         return Wiring(wiring.now)
 
     def _graphs(self) -> Iterator[Job]:
         for job in self._jobs.jobs.values():
             if not job.is_judged:
-                raise UnavailableError("the first plan since the start is being made (ask again in a moment)")
+                raise UnavailableError(
+                    "the first plan since the start is being made (ask again in a moment)"
+                )
             # A job that is too large is in no plan.
             with suppress(DocumentError):
                 yield job.job
@@ -326,7 +382,10 @@ class Requests:
                 return [facts.PolicyChosen(str(policy)), effects.Answer(request, policy)]
             case events.SetLink(request, a, b, drained):
                 self._jobs.use_links(change.drained)
-                return [facts.LinkChanged(f"{a}-{b}", drained), effects.Answer(request, ends_of(a, b))]
+                return [
+                    facts.LinkChanged(f"{a}-{b}", drained),
+                    effects.Answer(request, ends_of(a, b)),
+                ]
             case events.MoveLinks(request) | events.TurnLinks(request):
                 assert change.wiring is not None
                 self._jobs.use_wiring(change.wiring)
@@ -336,7 +395,9 @@ class Requests:
         self._jobs.keep(job)
         self._progress.accepted(job.name, now.s)
 
-    def _refuse(self, asked: ChangeRequest, error: ServiceError | DocumentError, now: Instant) -> list[Effect]:
+    def _refuse(
+        self, asked: ChangeRequest, error: ServiceError | DocumentError, now: Instant
+    ) -> list[Effect]:
         told = [] if asked.request == OWN else [effects.Refuse(asked.request, error)]
         return [*told, *self._next(asked, now)]
 
@@ -352,9 +413,11 @@ class Requests:
 
 
 class DryRuns:
-    """The changes that clients only ask about, planned one after the other while there is nothing else to plan.
+    """The changes that clients only ask about, planned one after the other while there is nothing
+    else to plan.
 
-    They are checked and planned like any other, but on a copy of the planner, and nothing is saved or written.
+    They are checked and planned like any other, but on a copy of the planner, and nothing is saved
+    or written.
     """
 
     def __init__(self, jobs: JobStore, requests: Requests) -> None:
@@ -389,7 +452,9 @@ class DryRuns:
         self._due.append(request)
         return []
 
-    def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError) -> list[Effect]:
+    def built(
+        self, request: int, built: RegisteredJob | DocumentError | ServiceError
+    ) -> list[Effect]:
         """Go on with a change whose job is built."""
         if not isinstance(built, RegisteredJob):
             return self._refuse(request, built)
@@ -403,7 +468,10 @@ class DryRuns:
         return []
 
     def next_work(self, planner: Planner, in_force: Planned) -> effects.Rehearse:
-        """Return the work of planning the next one. `in_force` is the plan of all that was accepted."""
+        """Return the work of planning the next one.
+
+        `in_force` is the plan of all that was accepted.
+        """
         request = self._due.popleft()
         before = Situation(in_force, self._jobs.fabric, self._jobs.policy)
         return effects.Rehearse(request, planner, before, self._wanted(self._asked[request]))
@@ -414,7 +482,15 @@ class DryRuns:
             return []
         if isinstance(event.after, str):
             return self._refuse(event.request, RefusedError(event.after, code="plan-impossible"))
-        return [effects.Compare(event.request, event.before, event.after, self._jobs.whole_fabric, planner.make_policy)]
+        return [
+            effects.Compare(
+                event.request,
+                event.before,
+                event.after,
+                self._jobs.whole_fabric,
+                planner.make_policy,
+            )
+        ]
 
     def answer(self, event: events.ChangeCompared) -> list[Effect]:
         """Answer a dry run."""
@@ -463,7 +539,11 @@ def _queue_of(asked: ChangeRequest) -> str:
     match asked:
         case events.RegisterJob(spec=spec):
             return spec.job
-        case events.RemoveJob(job=name) | events.ReportDistances(job=name) | events.ReportConnections(job=name):
+        case (
+            events.RemoveJob(job=name)
+            | events.ReportDistances(job=name)
+            | events.ReportConnections(job=name)
+        ):
             return name
         case _:
             return _SETTINGS

@@ -1,7 +1,8 @@
 """The plan on its way to the switches: in one step, or in several where flows take other paths.
 
-The next step begins when every switch that can be reached holds the one before (`echelon.switches.lowering.loop_free`).
-One that is away holds up nobody, and one that stays behind holds up the others for `STEP_S` at the most.
+The next step begins when every switch that can be reached holds the one before
+(`echelon.switches.lowering.loop_free`). One that is away holds up nobody, and one that stays behind
+holds up the others for `STEP_S` at the most.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ Lacking = Callable[[int], Sequence[str]]
 
 
 class Rollout:
-    """The steps of the plan in force. One plan after the other: the next is adopted after the last step of this one."""
+    """The steps of the plan in force.
+
+    One plan after the other: the next is adopted after the last step of this one.
+    """
 
     def __init__(self) -> None:
         self._left: deque[tuple[int, Mapping[str, Intent]]] = deque()
@@ -61,4 +65,6 @@ class Rollout:
     def _next(self) -> list[Effect]:
         self._version, intents = self._left.popleft()
         install = Install(self._version, intents)
-        return [install, SetAlarm(Alarm("step", self._version), STEP_S)] if self._left else [install]
+        return (
+            [install, SetAlarm(Alarm("step", self._version), STEP_S)] if self._left else [install]
+        )

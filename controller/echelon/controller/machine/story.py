@@ -268,7 +268,9 @@ SAYINGS: Mapping[type, Saying] = {
     facts.JobRemoved: _job("removed"),
     facts.JobLeft: _job("the plan does not have it any more"),
     facts.JobInstalled: _job("installed with plan {0.version}, {0.total_s:.6g} s after it came"),
-    facts.ConnectionsReported: _job("host {0.host} reports connections (new: {0.opened}, gone: {0.closed})"),
+    facts.ConnectionsReported: _job(
+        "host {0.host} reports connections (new: {0.opened}, gone: {0.closed})"
+    ),
     facts.DistancesCorrected: _job("its distances are corrected"),
     facts.SizesCorrected: _job("its sizes are corrected"),
     facts.PredictionJudged: _judged,

@@ -1,7 +1,8 @@
 """The links of the fabric as they are and as they are to be: what is saved of links that move.
 
-The fabric file says which hosts, switches and ports there are, and the rate of each port. A change moves links from
-port to port. It holds until the file has other links: then the file says which they are, as before any change.
+The fabric file says which hosts, switches and ports there are, and the rate of each port. A change
+moves links from port to port. It holds until the file has other links: then the file says which
+they are, as before any change.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class Wiring:
         now, then = document["now"], document["then"]
         same = now == document["file"]
         return cls(
-            file if same else _rewired(file, now), None if then is None else _rewired(file, then), document["begun"]
+            file if same else _rewired(file, now),
+            None if then is None else _rewired(file, then),
+            document["begun"],
         )
 
 
@@ -81,14 +84,19 @@ def as_written(cable: CableLink) -> Document:
     """Return a link as a fabric file has it, with its ports."""
     ends = (cable.a, cable.b)
     ports = {end.node: end.port for end in ends if end.port}
-    return {"between": [end.node for end in ends], "ports": ports, "rate": rate_words(cable.rate_bps)}
+    return {
+        "between": [end.node for end in ends],
+        "ports": ports,
+        "rate": rate_words(cable.rate_bps),
+    }
 
 
 def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
     """Return the fabric with the links of a specification.
 
-    A link whose ports the specification does not fix keeps those that it has now, and a new one takes the first free
-    port of its rate. Raises `RefusedError` if more than links differ, or if a port does not fit.
+    A link whose ports the specification does not fix keeps those that it has now, and a new one
+    takes the first free port of its rate. Raises `RefusedError` if more than links differ, or if a
+    port does not fit.
     """
     _check_nodes(file, build_fabric(spec))
     rate_bps = {end: cable.rate_bps for cable in file.cables for end in (cable.a, cable.b)}
@@ -101,7 +109,9 @@ def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
                     continue
                 wanted = free[node]
                 if first != "any":
-                    port = link.ports.get(node) if first == "fixed" else now.port_to.get((node, other))
+                    port = (
+                        link.ports.get(node) if first == "fixed" else now.port_to.get((node, other))
+                    )
                     wanted = [] if port is None else [port]
                 ends = [LinkEnd(node, port) for port in wanted if port in free[node]]
                 end = next((one for one in ends if rate_bps[one] == link.rate), None)
@@ -111,13 +121,15 @@ def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
                 elif first == "any" or (first == "fixed" and wanted):
                     which = "it has no" if first == "any" else f"port {wanted[0]} is no"
                     raise RefusedError(
-                        f"'{node}' cannot be linked to '{other}': {which} free port of {rate_words(link.rate)} in the "
-                        f"fabric file {_SAVED}",
+                        f"'{node}' cannot be linked to '{other}': {which} free port of"
+                        f" {rate_words(link.rate)} in the fabric file {_SAVED}",
                         f"links[{number}]",
                         code="does-not-fit",
                     )
     cables = (
-        CableLink(found[number, link.between[0]], found[number, link.between[1]], link.rate, link.delay)
+        CableLink(
+            found[number, link.between[0]], found[number, link.between[1]], link.rate, link.delay
+        )
         for number, link in enumerate(spec.links)
     )
     return replace(file, cables=tuple(cables))
@@ -132,10 +144,16 @@ def _check_nodes(file: Fabric, other: Fabric) -> None:
         for name in [*before, *after]:
             if before.get(name) == after.get(name):
                 continue
-            what = "is missing" if name not in after else "would have another number (keep the order of names)"
+            what = (
+                "is missing"
+                if name not in after
+                else "would have another number (keep the order of names)"
+            )
             if name not in before:
                 what = f"is not in fabric '{file.name}' ({suggestion(name, before)})"
-            raise RefusedError(f"{kind} '{name}' {what}; only links can move {_SAVED}", f"{key}.{name}")
+            raise RefusedError(
+                f"{kind} '{name}' {what}; only links can move {_SAVED}", f"{key}.{name}"
+            )
 
 
 def _missing(fabric: Fabric, other: Fabric) -> tuple[CableLink, ...]:
@@ -146,11 +164,14 @@ def _missing(fabric: Fabric, other: Fabric) -> tuple[CableLink, ...]:
 
 def _rows(fabric: Fabric) -> list[Any]:
     """Return the links as JSON has them."""
-    return [[c.a.node, c.a.port, c.b.node, c.b.port, c.rate_bps, str(c.delay_s)] for c in fabric.cables]
+    return [
+        [c.a.node, c.a.port, c.b.node, c.b.port, c.rate_bps, str(c.delay_s)] for c in fabric.cables
+    ]
 
 
 def _rewired(file: Fabric, rows: Sequence[Any]) -> Fabric:
     cables = (
-        CableLink(LinkEnd(a, at), LinkEnd(b, there), rate, Fraction(delay)) for a, at, b, there, rate, delay in rows
+        CableLink(LinkEnd(a, at), LinkEnd(b, there), rate, Fraction(delay))
+        for a, at, b, there, rate, delay in rows
     )
     return replace(file, cables=tuple(cables))

@@ -44,7 +44,13 @@ from echelon.controller.service.config_file import (
     TlsSpec,
     store_url,
 )
-from echelon.model.documents import DocumentError, Section, parse_document, read_document, suggestion
+from echelon.model.documents import (
+    DocumentError,
+    Section,
+    parse_document,
+    read_document,
+    suggestion,
+)
 from echelon.model.fabric.load import load_fabric
 from echelon.model.fabric.model import Fabric, Switch
 from echelon.model.quantities import shown
@@ -136,8 +142,11 @@ class ServiceConfig:
     """Check the machine after each step, and end where it is faulty."""
 
 
-def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = TARGETS) -> ServiceConfig:
-    """Read the configuration in the YAML file `path`, with its fabric. Switches may be of these `targets`.
+def load_service_config(
+    path: str | Path, targets: Mapping[str, Target[Any]] = TARGETS
+) -> ServiceConfig:
+    """Read the configuration in the YAML file `path`, with its fabric. Switches may be of these
+    `targets`.
 
     Raises `DocumentError`, which names the file at fault: this one or the fabric's.
     """
@@ -145,7 +154,9 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
     spec = parse_document(ServiceSpec, read_document(path), name)
     fabric_file = file.parent / spec.fabric
     if not fabric_file.is_file():
-        raise DocumentError(name, "fabric", f"there is no file {shown(spec.fabric)} next to it (correct the path)")
+        raise DocumentError(
+            name, "fabric", f"there is no file {shown(spec.fabric)} next to it (correct the path)"
+        )
     fabric = load_fabric(Path(path).parent / spec.fabric)
     _check_switches(spec.switches, fabric, name)
     reader = _SwitchReader(name, file.parent, fabric, targets, _tls_files(spec.tls, file.parent))
@@ -158,12 +169,17 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         reroute=spec.policy.reroute == "auto",
         reroute_after_s=float(spec.policy.reroute_after),
         store=SecretStr(store_url(spec.store.get_secret_value(), file.parent)),
-        switches={switch.name: reader.read(switch, spec.switches[switch.name]) for switch in fabric.switches.values()},
+        switches={
+            switch.name: reader.read(switch, spec.switches[switch.name])
+            for switch in fabric.switches.values()
+        },
         api=_api(spec.api, file.parent),
         audit_s=float(spec.audit),
         lease_s=float(spec.lease),
         limits=Limits(spec.limits.jobs, spec.limits.flows_per_job),
-        api_limits=ApiLimits(spec.limits.body, spec.limits.connections, spec.limits.connections_per_address),
+        api_limits=ApiLimits(
+            spec.limits.body, spec.limits.connections, spec.limits.connections_per_address
+        ),
         coalesce_s=float(spec.coalesce),
         correct_distances=spec.telemetry.correct_distances,
         correct_sizes=spec.telemetry.correct_sizes,
@@ -177,16 +193,22 @@ def _check_switches(given: Mapping[str, object], fabric: Fabric, file: str) -> N
     for name in given:
         if name not in fabric.switches:
             hint = suggestion(name, fabric.switches)
-            raise DocumentError(file, f"switches.{name}", f"is not a switch of fabric '{fabric.name}' ({hint})")
+            raise DocumentError(
+                file, f"switches.{name}", f"is not a switch of fabric '{fabric.name}' ({hint})"
+            )
     for name in fabric.switches:
         if name not in given:
-            reason = f"has no entry for switch '{name}' of fabric '{fabric.name}' (add {name}: {{address: ...}})"
+            reason = (
+                f"has no entry for switch '{name}' of fabric '{fabric.name}' (add {name}:"
+                " {address: ...})"
+            )
             raise DocumentError(file, "switches", reason)
 
 
 class _SwitchReader:
-    """A reader of a switch's entry. The keys that all switches have, and those that its target adds, are one model. So
-    an unknown key is compared with all that are known, and the path of a fault is right."""
+    """A reader of a switch's entry. The keys that all switches have, and those that its target
+    adds, are one model. So an unknown key is compared with all that are known, and the path of a
+    fault is right."""
 
     def __init__(
         self,
@@ -221,7 +243,11 @@ class _SwitchReader:
         )
 
     def _parse(
-        self, name: str, target: Target[Any], data: Mapping[str, object], context: Mapping[str, object]
+        self,
+        name: str,
+        target: Target[Any],
+        data: Mapping[str, object],
+        context: Mapping[str, object],
     ) -> Section:
         if target.name not in self._models:
             base = (SwitchEntrySpec, target.options)
@@ -236,7 +262,9 @@ class _SwitchReader:
 def _tls_files(spec: TlsSpec | None, directory: Path) -> TlsFiles | None:
     if spec is None:
         return None
-    return TlsFiles(_path(spec.ca, directory), _path(spec.certificate, directory), _path(spec.key, directory))
+    return TlsFiles(
+        _path(spec.ca, directory), _path(spec.certificate, directory), _path(spec.key, directory)
+    )
 
 
 def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
@@ -248,9 +276,13 @@ def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
         listen=listen,
         advertise=spec.advertise,
         tokens=_path(spec.tokens, directory),
-        tls=None
-        if tls is None
-        else ServerTls(directory / tls.certificate, directory / tls.key, _path(tls.client_ca, directory)),
+        tls=(
+            None
+            if tls is None
+            else ServerTls(
+                directory / tls.certificate, directory / tls.key, _path(tls.client_ca, directory)
+            )
+        ),
         open_metrics=spec.metrics == "open",
     )
 

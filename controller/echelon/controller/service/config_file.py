@@ -1,5 +1,5 @@
-"""The keys of the service's configuration file, each checked alone; `echelon.controller.service.config` says what they
-mean."""
+"""The keys of the service's configuration file, each checked alone;
+`echelon.controller.service.config` says what they mean."""
 
 from __future__ import annotations
 
@@ -11,10 +11,26 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, unquote
 
-from pydantic import BeforeValidator, Field, PlainValidator, SecretStr, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    SecretStr,
+    WithJsonSchema,
+    model_validator,
+)
 
 from echelon.controller.service.store import stores
-from echelon.model.documents import Count, Duration, Name, PositiveDuration, Section, Size, problem, suggestion
+from echelon.model.documents import (
+    Count,
+    Duration,
+    Name,
+    PositiveDuration,
+    Section,
+    Size,
+    problem,
+    suggestion,
+)
 from echelon.model.extras import plug_in
 from echelon.model.quantities import shown
 from echelon.planning.policies import PolicyChoiceError, parse_parameters
@@ -46,17 +62,22 @@ class ListenAddress:
 def store_url(text: str, directory: Path) -> str:
     """Return the store's URL `text` with its files absolute.
 
-    A URL without ``//`` names a file below `directory`, and so do the parameters ``?ca=``, ``certificate=``, ``key=``
-    and ``password_file=``. Raise `ValueError` for a URL of no known kind of store.
+    A URL without ``//`` names a file below `directory`, and so do the parameters ``?ca=``,
+    ``certificate=``, ``key=`` and ``password_file=``. Raise `ValueError` for a URL of no known kind
+    of store.
     """
     match = _STORE.fullmatch(text)
     if match is None:
         # The text itself may hold a password.
-        raise ValueError("is not the URL of a store (write it as sqlite:state.db or etcd://host:2379/name)")
+        raise ValueError(
+            "is not the URL of a store (write it as sqlite:state.db or etcd://host:2379/name)"
+        )
     scheme, rest = match["scheme"], match["rest"]
     if scheme not in stores():
         hint = plug_in("echelon.stores", scheme)
-        raise ValueError(hint or f"there is no kind of store '{scheme}' ({suggestion(scheme, stores())})")
+        raise ValueError(
+            hint or f"there is no kind of store '{scheme}' ({suggestion(scheme, stores())})"
+        )
     base = directory.absolute()
     if not rest.startswith("//"):
         rest = f"//{base / rest}"
@@ -95,7 +116,9 @@ def _listen(value: object) -> ListenAddress:
 
 def _url(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/@]+/?", value):
-        raise ValueError(f"{shown(value)} is not the URL of a controller (write it as https://ctl1:8080)")
+        raise ValueError(
+            f"{shown(value)} is not the URL of a controller (write it as https://ctl1:8080)"
+        )
     return value.rstrip("/")
 
 
@@ -128,14 +151,20 @@ def _text_values(value: object) -> object:
 
 FilePath = Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string"})]
 """The value as the file has it."""
-Address = Annotated[str, PlainValidator(_address), WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9559"]})]
+Address = Annotated[
+    str,
+    PlainValidator(_address),
+    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9559"]}),
+]
 Listen = Annotated[ListenAddress, PlainValidator(_listen), WithJsonSchema({"type": "string"})]
 Truth = Annotated[bool, Field(strict=True)]
 
 
 class PolicySpec(Section):
     name: Annotated[str, Field(strict=True, description="the policy, e.g. echelon")] = "echelon"
-    parameters: Annotated[dict[str, str], BeforeValidator(_text_values)] = Field(default_factory=dict)
+    parameters: Annotated[dict[str, str], BeforeValidator(_text_values)] = Field(
+        default_factory=dict
+    )
     """The policy's parameters by name."""
     reroute: Literal["auto", "manual"] = "auto"
     """auto: plans lead around switches that do not answer and ports that are down."""
@@ -188,7 +217,10 @@ class ServerTlsSpec(Section):
 class ApiSpec(Section):
     listen: Listen = ListenAddress("127.0.0.1", 8080, None)
     """host:port, or unix:PATH; port 0: any free one."""
-    advertise: Annotated[str, PlainValidator(_url), WithJsonSchema({"type": "string", "format": "uri"})] | None = None
+    advertise: (
+        Annotated[str, PlainValidator(_url), WithJsonSchema({"type": "string", "format": "uri"})]
+        | None
+    ) = None
     """The URL that a standby answers clients. Default: made from `listen`."""
     tokens: FilePath | None = None
     """The tokens file. Default: none, which only a listener on this machine may have."""
@@ -220,8 +252,8 @@ class TelemetrySpec(Section):
 
 class MovesSpec(Section):
     command: tuple[Annotated[str, Field(strict=True, min_length=1)], ...] = ()
-    """The program that moves links, and its arguments (`echelon.controller.service.moving`). Default: a person moves
-    them."""
+    """The program that moves links, and its arguments (`echelon.controller.service.moving`).
+    Default: a person moves them."""
     drain: Duration = Fraction(2)
     """How long packets on their way over links that go are waited for, at most."""
 
@@ -234,7 +266,9 @@ class LogSpec(Section):
 
 
 class ServiceSpec(Section):
-    """The configuration as its file has it, checked as far as possible without fabric and targets."""
+    """The configuration as its file has it, checked as far as possible without fabric and
+    targets.
+    """
 
     service: Annotated[Name, Field(description="a name for the service")]
     fabric: Annotated[FilePath, Field(description="the path of the fabric's file")]
@@ -243,9 +277,11 @@ class ServiceSpec(Section):
         Field(description='the switches of the fabric, as {s1: {address: "127.0.0.1:9559"}}'),
     ]
     policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec()
-    """The policy of the first start, as its name or with `parameters`; what is done about links that are down."""
-    store: Annotated[SecretStr, PlainValidator(_store), WithJsonSchema({"type": "string"})] = SecretStr(
-        "sqlite:state.db"
+    """The policy of the first start, as its name or with `parameters`; what is done about links
+    that are down.
+    """
+    store: Annotated[SecretStr, PlainValidator(_store), WithJsonSchema({"type": "string"})] = (
+        SecretStr("sqlite:state.db")
     )
     """sqlite:PATH or etcd://HOST:PORT/NAME."""
     tls: TlsSpec | None = None
@@ -276,5 +312,9 @@ class ServiceSpec(Section):
                 code="out-of-range",
             )
         if self.coalesce > MAX_COALESCE_S:
-            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce", code="too-large")
+            raise problem(
+                f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)",
+                "coalesce",
+                code="too-large",
+            )
         return self

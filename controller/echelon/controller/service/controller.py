@@ -1,4 +1,6 @@
-"""The service that the API asks: the leader's machine while this controller leads, a standby otherwise."""
+"""The service that the API asks: the leader's machine while this controller leads, a standby
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class ControllerService:
-    """What the endpoints ask, on its own event loop. As a standby it answers nothing but status and readiness."""
+    """What the endpoints ask, on its own event loop.
+
+    As a standby it answers nothing but status and readiness.
+    """
 
     def __init__(self, config: ServiceConfig, started_at: float) -> None:
         self.leading: Leader | None = None
@@ -35,9 +40,13 @@ class ControllerService:
             if self.beginning is not None:
                 raise UnavailableError(f"{self.beginning} (ask again in a moment)")
             if self.leader_url is None:
-                raise UnavailableError(self.problem or "no controller leads at the moment (ask again soon)")
+                raise UnavailableError(
+                    self.problem or "no controller leads at the moment (ask again soon)"
+                )
             raise UnavailableError(
-                f"this controller is a standby; {self.leader_url} leads", self.leader_url, code="standby"
+                f"this controller is a standby; {self.leader_url} leads",
+                self.leader_url,
+                code="standby",
             )
         return self.leading
 
@@ -49,14 +58,20 @@ class ControllerService:
     @property
     def fabric(self) -> Fabric:
         """Return the fabric with all links: for a standby, as its file has it."""
-        return self.config.fabric if self.leading is None else self.leading.machine.jobs.whole_fabric
+        return (
+            self.config.fabric if self.leading is None else self.leading.machine.jobs.whole_fabric
+        )
 
     @property
     def in_force(self) -> InForce:
-        """Return the plan in force. Raise as `leader`, and `UnavailableError` before there is one."""
+        """Return the plan in force.
+
+        Raise as `leader`, and `UnavailableError` before there is one.
+        """
         machine = self.machine
         if machine.in_force is None:
             raise UnavailableError(
-                machine.plan_problem or "there is no plan yet (ask again in a moment)", code="no-plan"
+                machine.plan_problem or "there is no plan yet (ask again in a moment)",
+                code="no-plan",
             )
         return machine.in_force

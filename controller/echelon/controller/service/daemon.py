@@ -30,7 +30,14 @@ from echelon.controller.service.config import ServiceConfig
 from echelon.controller.service.controller import ControllerService
 from echelon.controller.service.hazards import hazards
 from echelon.controller.service.leader import Leader
-from echelon.controller.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
+from echelon.controller.service.store import (
+    Candidate,
+    Leadership,
+    Store,
+    StoreError,
+    StoreUnavailableError,
+    open_store,
+)
 from echelon.controller.service.store.base import EmptyStoreError
 from echelon.controller.service.told import Metrics
 from echelon.model.documents import DocumentError
@@ -39,11 +46,15 @@ _COLLECT_PERIOD_S = 0.1
 _FEW_OBJECTS = 50_000
 """The number of new objects up to which a collection is not worth its time."""
 _MANY_OBJECTS = 100_000
-"""The number of new objects that are left to the next full collection: to look at them holds up the event loop."""
+"""The number of new objects that are left to the next full collection: to look at them holds up the
+event loop.
+"""
 _MOST_UNSEEN = 10_000_000
 """The number of new objects that nobody has looked at from which a full collection is due."""
 _FULL_PERIOD_S = 3600.0
-"""The longest time from one full collection to the next, unless their share of the time is too large."""
+"""The longest time from one full collection to the next, unless their share of the time is too
+large.
+"""
 _FULL_SHARE = 1 / 1000
 """The largest share of the time that full collections take."""
 BAD_INPUT = 2
@@ -52,8 +63,8 @@ FAILED = 1
 _LAG_PERIOD_S = 0.05
 """Interval at which the event loop's lag is measured."""
 _SWITCH_INTERVAL_S = 0.001
-"""The longest time for which a thread that plans keeps the event loop waiting, each time that the loop has waited for
-something else."""
+"""The longest time for which a thread that plans keeps the event loop waiting, each time that the
+loop has waited for something else."""
 _LEADER_POLL_S = 1.0
 """Interval at which a standby asks the store who leads."""
 _RETRY_S = 1.0
@@ -67,13 +78,16 @@ _READ_AT_START = {
     "api": "api",
     "api_limits": "limits.body, limits.connections",
 }
-"""The fields of `ServiceConfig` that only a start of the service reads, with the keys of the file."""
+"""The fields of `ServiceConfig` that only a start of the service reads, with the keys of the
+file.
+"""
 
 log = logs.get(__name__)
 
 
 def serve(config: ServiceConfig, read: Callable[[], ServiceConfig]) -> int:
-    """Run the daemon. Return the exit status: 0 after SIGTERM or SIGINT, 2 for bad input, 1 for other failures.
+    """Run the daemon. Return the exit status: 0 after SIGTERM or SIGINT, 2 for bad input, 1 for
+    other failures.
 
     At SIGHUP, `read` returns the configuration as it is then, or raises `DocumentError`.
     """
@@ -110,11 +124,15 @@ class _Daemon:
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload, server)
         try:
-            async with await open_store(store_url, lease_s=config.lease_s, accept_empty=config.accept_empty) as store:
+            async with await open_store(
+                store_url, lease_s=config.lease_s, accept_empty=config.accept_empty
+            ) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
                 notify_ready(f"{config.name} at {server.url}")
-                await self._all_of(server, store, Candidate(f"{socket.gethostname()}:{os.getpid()}", url))
+                await self._all_of(
+                    server, store, Candidate(f"{socket.gethostname()}:{os.getpid()}", url)
+                )
         finally:
             server.close()
             await _end_tasks()
@@ -159,7 +177,8 @@ class _Daemon:
         )
         limits = self._config.api_limits
         connections, warning = affordable(
-            ConnectionLimits(limits.connections, limits.connections_per_address), len(self._config.switches)
+            ConnectionLimits(limits.connections, limits.connections_per_address),
+            len(self._config.switches),
         )
         if warning is not None:
             log.warning(warning)
@@ -168,14 +187,20 @@ class _Daemon:
         return ApiServer(app, ServerSettings(api.listen, api.tls, connections, self._tokens))
 
     def _reload(self, server: ApiServer) -> None:
-        """Read configuration, tokens and certificates again. What is faulty is logged and stays as it was."""
+        """Read configuration, tokens and certificates again.
+
+        What is faulty is logged and stays as it was.
+        """
         notify_reloading()
         try:
             config = self._read()
             warnings = hazards(config)
             server.reload_certificate()
         except DocumentError as error:
-            log.error("the changed configuration is faulty, the former one stays in force", problem=str(error))
+            log.error(
+                "the changed configuration is faulty, the former one stays in force",
+                problem=str(error),
+            )
         else:
             if self._tokens is not None:
                 self._tokens.reload()
@@ -186,7 +211,9 @@ class _Daemon:
 
     def _take(self, config: ServiceConfig) -> None:
         """Use a changed configuration, except for the keys that only a start reads."""
-        fixed = [key for key in _READ_AT_START if getattr(config, key) != getattr(self._config, key)]
+        fixed = [
+            key for key in _READ_AT_START if getattr(config, key) != getattr(self._config, key)
+        ]
         if fixed:
             names = ", ".join(_READ_AT_START[key] for key in fixed)
             log.warning("restart the service for a part of the changed configuration", keys=names)
@@ -200,7 +227,9 @@ class _Daemon:
 
     def _observe(self, exchange: Exchange) -> None:
         route, role = exchange.route or None, exchange.role
-        self._metrics.count(RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s))
+        self._metrics.count(
+            RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s)
+        )
 
     def _is_quiet(self) -> bool:
         return self._service.leading is None or self._service.leading.is_quiet
@@ -212,7 +241,10 @@ class _Daemon:
         while True:
             try:
                 leader = await store.leader()
-                self._service.leader_url, self._service.problem = (None if leader is None else leader.url), None
+                self._service.leader_url, self._service.problem = (
+                    (None if leader is None else leader.url),
+                    None,
+                )
             except StoreError as error:
                 self._service.leader_url, self._service.problem = None, str(error)
             await asyncio.sleep(_LEADER_POLL_S)
@@ -291,7 +323,8 @@ async def watch_loop(tell: Callable[[LoopLagged], None]) -> None:
 
 
 async def _end_tasks() -> None:
-    # gRPC has tasks of its own, which end when the status of a cancelled call arrives, after its channel was closed.
+    # gRPC has tasks of its own, which end when the status of a cancelled call arrives, after its
+    # channel was closed.
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         _, unfinished = await asyncio.wait(others, timeout=_LAST_STATUS_S)
@@ -303,14 +336,15 @@ async def _end_tasks() -> None:
 async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable[[], bool]) -> None:
     """Collect garbage whenever `is_quiet` has been true for a while. Runs until it is cancelled.
 
-    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay. Only full
-    collections look at them.
+    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and
+    they stay. Only full collections look at them.
 
-    A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
-    look at them again and again while more are made. Here it looks at new objects when nothing is under way, unless
-    there are very many, and then leaves them alone until a full collection. That holds up the event loop, so it is
-    rare, and takes a small share of the time, however many objects there are. It is due also while changes never end,
-    so that garbage cannot fill the memory.
+    A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule
+    the collector would look at them again and again while more are made. Here it looks at new
+    objects when nothing is under way, unless there are very many, and then leaves them alone until
+    a full collection. That holds up the event loop, so it is rare, and takes a small share of the
+    time, however many objects there are. It is due also while changes never end, so that garbage
+    cannot fill the memory.
     """
     gc.disable()
     try:
@@ -322,15 +356,17 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
             now_quiet, now_starting = is_quiet(), is_starting()
             stays_quiet = now_quiet and was_quiet
             if (was_starting and not now_starting) or (has_started and stays_quiet):
-                # To look for garbage among what the first plan has made, and the first entries of all switches, would
-                # hold up the event loop for seconds.
+                # To look for garbage among what the first plan has made, and the first entries of
+                # all switches, would hold up the event loop for seconds.
                 gc.freeze()
                 has_started = was_starting
             was_starting = now_starting
             new = gc.get_count()[0]
             are_many = new > _MANY_OBJECTS and not now_starting
             too_many = unseen > _MOST_UNSEEN
-            if (stays_quiet or are_many or too_many) and time.monotonic() >= (may_at_s if too_many else due_s):
+            if (stays_quiet or are_many or too_many) and time.monotonic() >= (
+                may_at_s if too_many else due_s
+            ):
                 may_at_s, due_s = _look_at_all()
                 unseen = 0
             elif are_many:
@@ -346,8 +382,8 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
 
 
 def _look_at_all() -> tuple[float, float]:
-    """Collect among all objects. Return when that may be done again, and when it is due again, in seconds of the
-    monotonic clock."""
+    """Collect among all objects. Return when that may be done again, and when it is due again, in
+    seconds of the monotonic clock."""
     began_s = time.monotonic()
     gc.unfreeze()
     gc.collect()
@@ -376,13 +412,15 @@ def notify_stopping(status: str = "") -> bool:
 
 
 def notify_alive() -> bool:
-    """Report that the service is alive. Call it at least every `watchdog_s` seconds, or systemd restarts the
-    service."""
+    """Report that the service is alive. Call it at least every `watchdog_s` seconds, or systemd
+    restarts the service."""
     return _notify("WATCHDOG=1")
 
 
 def watchdog_s() -> float | None:
-    """Return half the time, in seconds, after which systemd restarts a silent service; None if it does not watch."""
+    """Return half the time, in seconds, after which systemd restarts a silent service; None if it
+    does not watch.
+    """
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:
@@ -395,7 +433,9 @@ def _notify(state: str = "", status: str = "", *, clock: bool = False) -> bool:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
-    lines = [line for line in (state, f"STATUS={' '.join(status.split())}" if status else "") if line]
+    lines = [
+        line for line in (state, f"STATUS={' '.join(status.split())}" if status else "") if line
+    ]
     if clock:
         lines.append(f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
     if address.startswith("@"):

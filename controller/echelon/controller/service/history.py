@@ -1,7 +1,9 @@
-"""The last hour, in memory: iteration times and tardiness of jobs, and what the queues of ports sent.
+"""The last hour, in memory: iteration times and tardiness of jobs, and what the queues of ports
+sent.
 
-An hour has `STEPS` steps. Of several values in a step the largest is kept. Rows are arrays of a fixed size, and there
-are no more of them than `JOBS` and `PORTS`, so that all together stay below `LARGEST_BYTES`.
+An hour has `STEPS` steps. Of several values in a step the largest is kept. Rows are arrays of a
+fixed size, and there are no more of them than `JOBS` and `PORTS`, so that all together stay below
+`LARGEST_BYTES`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ STEPS = 180
 JOBS = 2000
 PORTS = 1000
 LARGEST_BYTES = 10_000_000
-"""The values alone are 4 * STEPS * (2 * JOBS + LEVELS * PORTS) bytes; the rest is names and Python's objects."""
+"""The values alone are 4 * STEPS * (2 * JOBS + LEVELS * PORTS) bytes; the rest is names and
+Python's objects.
+"""
 
 Steps = Sequence[tuple[float | None, ...]]
 """The values of each step of the hour, oldest first; None: nothing was seen."""
@@ -37,10 +41,11 @@ class _Row:
 
 
 class Hour(Generic[K]):
-    """An hour of things of one kind, each with `width` values a step. Times are of any clock that does not go back.
+    """An hour of things of one kind, each with `width` values a step. Times are of any clock that
+    does not go back.
 
-    If there are too many, a new one takes the place of the one that was silent for longest. While none was silent for a
-    step, it is left out.
+    If there are too many, a new one takes the place of the one that was silent for longest. While
+    none was silent for a step, it is left out.
     """
 
     def __init__(self, width: int, most: int) -> None:
@@ -76,19 +81,25 @@ class Hour(Generic[K]):
         among: Container[K] | None = None,
         limit: int | None = None,
     ) -> Iterator[tuple[K, Steps]]:
-        """Yield the keys that have a value in the hour that ends with the step of `at_s`, and their values.
+        """Yield the keys that have a value in the hour that ends with the step of `at_s`, and their
+        values.
 
-        `score` is by a key and all values that are kept of it; those with the highest come first. It may be called in
-        another thread than `put`.
+        `score` is by a key and all values that are kept of it; those with the highest come first.
+        It may be called in another thread than `put`.
         """
         last, width = int(at_s // STEP_S), self._width
-        rows = [(key, row) for key, row in list(self._rows.items()) if among is None or key in among]
+        rows = [
+            (key, row) for key, row in list(self._rows.items()) if among is None or key in among
+        ]
         rows = [(key, row) for key, row in rows if row.newest > last - STEPS]
         if score is not None:
             rows.sort(key=lambda one: (-score(one[0], one[1].values), str(one[0])))
         for key, row in rows[:limit]:
             places = (step % STEPS * width for step in range(last - STEPS + 1, row.newest + 1))
-            known = [tuple(None if one != one else one for one in row.values[at : at + width]) for at in places]
+            known = [
+                tuple(None if one != one else one for one in row.values[at : at + width])
+                for at in places
+            ]
             yield key, [*known, *[(None,) * width] * (last - row.newest)]
 
 

@@ -1,8 +1,8 @@
-"""The machine of `echelon.controller.machine`, run durably: its effects carried out on the store, the switches and the
-clock.
+"""The machine of `echelon.controller.machine`, run durably: its effects carried out on the store,
+the switches and the clock.
 
-Everything runs on one event loop, but for planning and other long computations, which run in threads beside it, and for
-searches for better plans, which run in another process.
+Everything runs on one event loop, but for planning and other long computations, which run in
+threads beside it, and for searches for better plans, which run in another process.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ log = logs.get(__name__)
 
 
 class Leader(MachineLoop):
-    """The controller that keeps the switches at the accepted state, for one term of leadership, which must have been
-    won.
+    """The controller that keeps the switches at the accepted state, for one term of leadership,
+    which must have been won.
 
     Call `open` first, then `run` until it is cancelled.
     """
@@ -89,8 +89,8 @@ class Leader(MachineLoop):
         self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._counting: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
-        """Tasks that save. Unlike others they do not end with `run`, because a change that reaches the disk is
-        acknowledged."""
+        """Tasks that save. Unlike others they do not end with `run`, because a change that reaches
+        the disk is acknowledged."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
         # A thread of its own: a controller that starts with many jobs times all of them.
@@ -100,7 +100,10 @@ class Leader(MachineLoop):
         self._build_process = WorkProcess()
         self._building = ThreadPoolExecutor(1, thread_name_prefix="building")
         self._searches: set[asyncio.Task[None]] = set()
-        """Tasks that search for better plans. They end with `run`; they take long, and hold up nothing."""
+        """Tasks that search for better plans.
+
+        They end with `run`; they take long, and hold up nothing.
+        """
         self._over = False
         self._checked: InForce | None = None
         """The plan that was in force when invariants were checked last."""
@@ -135,7 +138,8 @@ class Leader(MachineLoop):
             await self._check_unmarked()
         self.trail = Trail(snapshot["events"])
         capabilities = {
-            name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
+            name: TARGETS[switch.target].capabilities(switch.options)
+            for name, switch in config.switches.items()
         }
         settings = Settings(
             fabric=config.fabric,
@@ -154,14 +158,18 @@ class Leader(MachineLoop):
         try:
             self.machine = Machine(settings, planner, snapshot, self._now())
         except DocumentError as error:
-            raise DocumentError(f"{self._store.url}: {error.file}", error.path, error.reason) from None
+            raise DocumentError(
+                f"{self._store.url}: {error.file}", error.path, error.reason
+            ) from None
         except ValueError as error:
             raise StoreError(f"{self._store.url}: {error} (put back a copy)") from error
         self._metrics.leadership(self.term)
         log.info("loaded", term=self.term, jobs=len(self.machine.jobs.jobs), store=self._store.url)
 
     async def _check_unmarked(self) -> None:
-        """Raise `EmptyStoreError` if a switch that answers holds entries of this service, which knows of none."""
+        """Raise `EmptyStoreError` if a switch that answers holds entries of this service, which
+        knows of none.
+        """
         for switch, count in (await self.switches.marked()).items():
             if count:
                 why = f"switch '{switch}' holds {count} entries of service '{self._config.name}'"
@@ -186,7 +194,10 @@ class Leader(MachineLoop):
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-            for process, thread in ((self._search_process, self._searching), (self._build_process, self._building)):
+            for process, thread in (
+                (self._search_process, self._searching),
+                (self._build_process, self._building),
+            ):
                 process.end()
                 thread.submit(process.close)
                 thread.shutdown(wait=False)
@@ -199,13 +210,14 @@ class Leader(MachineLoop):
         while self._saving:
             await asyncio.wait(self._saving)
 
-    # -- events --------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Request], render: Callable[[effects.Answer], T]) -> T:
-        """Submit the request that `make` returns for a number, and return its answer as `render` shows it.
+        """Submit the request that `make` returns for a number, and return its answer as `render`
+        shows it.
 
-        `render` is called as soon as the answer is there, before anything else can change. Raises the reason of a
-        refusal.
+        `render` is called as soon as the answer is there, before anything else can change. Raises
+        the reason of a refusal.
         """
         number = next(self._numbers)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -227,7 +239,8 @@ class Leader(MachineLoop):
         try:
             todo = self.machine.handle(event, self._now())
         except Exception as error:
-            # A fault of ours in one place must not end the service, which would come back to it start after start.
+            # A fault of ours in one place must not end the service, which would come back to it
+            # start after start.
             log.exception("an event could not be handled", kind=type(event).__name__)
             request = getattr(event, "request", None)
             failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
@@ -264,7 +277,7 @@ class Leader(MachineLoop):
         self._counting = None
         self._metrics.count(facts.JobsCounted(self.machine.progress.counts()))
 
-    # -- effects -------------------------------------------------------------------------------------------------------
+    # -- effects -----------------------------------------------------------------------------------
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -307,7 +320,8 @@ class Leader(MachineLoop):
                 self._start(self._time_alone(effect))
             case _:
                 self._record(effect)
-                # The context is only around the telling: a task that starts inside a context would keep it.
+                # The context is only around the telling: a task that starts inside a context would
+                # keep it.
                 with logs.context(**self._about):
                     tell_fact(effect, self._metrics)
 
@@ -322,11 +336,19 @@ class Leader(MachineLoop):
             case facts.LinksDown():
                 self.record("links down" if fact.down else "links up", str(fact))
             # A switch may not have noticed yet that a session of our own has ended.
-            case facts.TermContested(switch, taken_by, _, pause_s) if taken_by != election_id(self.term):
-                self.record("switch left" if pause_s is None else "switch taken", f"{switch} to election id {taken_by}")
+            case facts.TermContested(switch, taken_by, _, pause_s) if taken_by != election_id(
+                self.term
+            ):
+                self.record(
+                    "switch left" if pause_s is None else "switch taken",
+                    f"{switch} to election id {taken_by}",
+                )
 
     def record(self, action: str, subject: str, origin: Origin | None = None) -> None:
-        """Record what no saved change tells of, and save the record at once. None: the controller does it by itself."""
+        """Record what no saved change tells of, and save the record at once.
+
+        None: the controller does it by itself.
+        """
         self.trail.note(action, subject, origin)
         self._start(self._save_records(), self._saving)
 
@@ -356,7 +378,9 @@ class Leader(MachineLoop):
 
     def _set_alarm(self, effect: effects.SetAlarm) -> None:
         number = next(self._numbers)
-        self._alarms[number] = asyncio.get_running_loop().call_later(effect.delay_s, self._ring, number, effect.alarm)
+        self._alarms[number] = asyncio.get_running_loop().call_later(
+            effect.delay_s, self._ring, number, effect.alarm
+        )
 
     def _ring(self, number: int, alarm: events.Alarm) -> None:
         del self._alarms[number]
@@ -365,7 +389,8 @@ class Leader(MachineLoop):
     async def _save(self, effect: effects.Save) -> None:
         began = time.perf_counter()
         try:
-            # The store may be led again by now, by this process, in a later term that has loaded without this change.
+            # The store may be led again by now, by this process, in a later term that has loaded
+            # without this change.
             if self._leadership.lost.is_set():
                 raise NotLeaderError(OVER)
             changes = self.trail.recorded(effect.request, effect.changes)
@@ -383,11 +408,15 @@ class Leader(MachineLoop):
             self._metrics.count(facts.ChangeCommitted(time.perf_counter() - began))
             self.submit(events.Saved(effect.request))
 
-    async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:
+    async def _compute(
+        self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None
+    ) -> None:
         self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
 
     async def _build_apart(self, effect: BuildJob) -> None:
-        """Build a large graph in another process: here it would hold the interpreter for many milliseconds at once."""
+        """Build a large graph in another process: here it would hold the interpreter for many
+        milliseconds at once.
+        """
         work = partial(self._build_process.run, effect.run)
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._building, work)
@@ -434,13 +463,25 @@ class Leader(MachineLoop):
         self.submit(events.MoveAdvanced(effect.number, problem))
 
     async def _raise_term(self, effect: effects.RaiseTerm) -> None:
-        """Raise the term above that of another primary, which cannot have the lease: this controller holds it."""
+        """Raise the term above that of another primary, which cannot have the lease: this
+        controller holds it.
+        """
         switch, election_id = effect.switch, effect.election_id
         try:
-            term = await self._leadership.raise_term(outranking(election_id, time.time_ns() // 1000, self.term))
+            term = await self._leadership.raise_term(
+                outranking(election_id, time.time_ns() // 1000, self.term)
+            )
         except ElectionError as error:
-            self.submit(events.TermFailed(switch, election_id, f"cannot lead the switch: {error}", retry=False))
+            self.submit(
+                events.TermFailed(
+                    switch, election_id, f"cannot lead the switch: {error}", retry=False
+                )
+            )
         except StoreError as error:
-            self.submit(events.TermFailed(switch, election_id, f"the store refuses a higher term: {error}", retry=True))
+            self.submit(
+                events.TermFailed(
+                    switch, election_id, f"the store refuses a higher term: {error}", retry=True
+                )
+            )
         else:
             self.submit(events.TermSaved(term))

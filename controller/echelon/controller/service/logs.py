@@ -1,16 +1,18 @@
 """Log records with fields: text for people on a terminal, JSON lines for everything else.
 
-Secrets are `pydantic.SecretStr` wherever the program holds them, so that a record shows asterisks in their place.
+Secrets are `pydantic.SecretStr` wherever the program holds them, so that a record shows asterisks
+in their place.
 
-The daemon calls `configure` once. `get` returns a logger, and `context` adds fields to every record made inside it:
+The daemon calls `configure` once. `get` returns a logger, and `context` adds fields to every record
+made inside it:
 
     log = logs.get(__name__)
     with logs.context(switch="s1", term=7):
         log.info("session opened", entries=12)
 
-Every record has `time` (UTC), `level`, `logger` and `event`. By convention a record also has `switch`, `job`, `term`,
-`plan` and `client` (the name of an API token, never the token) where they are known. Records of libraries that use the
-standard `logging` module have the same format.
+Every record has `time` (UTC), `level`, `logger` and `event`. By convention a record also has
+`switch`, `job`, `term`, `plan` and `client` (the name of an API token, never the token) where they
+are known. Records of libraries that use the standard `logging` module have the same format.
 """
 
 from __future__ import annotations
@@ -46,9 +48,15 @@ _NOISY = {
     "grpc._common": "CRITICAL",
     **dict.fromkeys(("asyncio", "grpc", "hpack", "httpcore", "httpx", "uvicorn.error"), "WARNING"),
 }
-"""The lowest level at which a library may log. The service logs the same events itself; level debug shows both."""
+"""The lowest level at which a library may log.
+
+The service logs the same events itself; level debug shows both.
+"""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "grpc")
-"""Libraries that may install handlers of their own. `configure` removes these, so that each record appears once."""
+"""Libraries that may install handlers of their own.
+
+`configure` removes these, so that each record appears once.
+"""
 
 
 @dataclass(slots=True)
@@ -60,9 +68,9 @@ class _Window:
 class RepetitionLimit(logging.Filter):
     """A filter that drops warnings and errors which repeat.
 
-    Records are alike if they have the same logger, level and event, and name the same switch, job and client. The first
-    record after a window in which some were dropped has their number in its field `dropped`. Records below `warning`
-    always pass: the audit trail is among them.
+    Records are alike if they have the same logger, level and event, and name the same switch, job
+    and client. The first record after a window in which some were dropped has their number in its
+    field `dropped`. Records below `warning` always pass: the audit trail is among them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,14 +95,25 @@ class RepetitionLimit(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> Hashable:
-    fields: Mapping[str, object] = record.msg if isinstance(record.msg, dict) else {"event": record.msg}
+    fields: Mapping[str, object] = (
+        record.msg if isinstance(record.msg, dict) else {"event": record.msg}
+    )
     # Libraries put addresses of objects into later lines.
     event = str(fields["event"]).partition("\n")[0]
-    return record.name, record.levelno, event, fields.get("switch"), fields.get("job"), fields.get("client")
+    return (
+        record.name,
+        record.levelno,
+        event,
+        fields.get("switch"),
+        fields.get("job"),
+        fields.get("client"),
+    )
 
 
 def _add(record: logging.LogRecord, field: str, value: object) -> None:
-    """Add a field to a record of structlog, whose message is a mapping, or of the standard library."""
+    """Add a field to a record of structlog, whose message is a mapping, or of the standard
+    library.
+    """
     if isinstance(record.msg, dict):
         record.msg[field] = value
     else:
@@ -115,7 +134,9 @@ def get(name: str) -> Logger:
 
 
 def context(**fields: object) -> AbstractContextManager[None]:
-    """Add `fields` to every record made inside the context, including records of tasks that start inside it."""
+    """Add `fields` to every record made inside the context, including records of tasks that start
+    inside it.
+    """
     return structlog.contextvars.bound_contextvars(**fields)
 
 
@@ -127,8 +148,8 @@ def configure(
 ) -> None:
     """Send every log record of this process to `stream`, by default standard error.
 
-    `style` None means text on a terminal and JSON elsewhere. `limit` drops problems that repeat. A second call replaces
-    the configuration of the first.
+    `style` None means text on a terminal and JSON elsewhere. `limit` drops problems that repeat. A
+    second call replaces the configuration of the first.
     """
     out = sys.stderr if stream is None else stream
     terminal = out.isatty()
@@ -161,7 +182,9 @@ def configure(
         library.handlers.clear()
         library.propagate = True
     for name, lowest in _NOISY.items():
-        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else max(lowest, level.upper(), key=_severity))
+        logging.getLogger(name).setLevel(
+            "DEBUG" if level == "debug" else max(lowest, level.upper(), key=_severity)
+        )
     # The API writes its own access record, which has the token's name.
     logging.getLogger("uvicorn.access").setLevel("CRITICAL")
     logging.captureWarnings(True)
@@ -174,15 +197,19 @@ class _Handler(logging.StreamHandler[TextIO]):
     """
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging calls
-        if not isinstance(sys.exc_info()[1], OSError | ValueError):  # ValueError: the stream is closed
+        if not isinstance(
+            sys.exc_info()[1], OSError | ValueError
+        ):  # ValueError: the stream is closed
             super().handleError(record)
 
 
 def _unbuffered(stream: TextIO) -> TextIO:
-    """Return a stream to the same file that holds no text back, or `stream` itself if it has no file descriptor.
+    """Return a stream to the same file that holds no text back, or `stream` itself if it has no
+    file descriptor.
 
-    A buffer would keep a record whose write failed, for example because the reader of the pipe is gone. The interpreter
-    flushes standard error once more when it exits, would fail again, and would end with status 120.
+    A buffer would keep a record whose write failed, for example because the reader of the pipe is
+    gone. The interpreter flushes standard error once more when it exits, would fail again, and
+    would end with status 120.
     """
     try:
         descriptor = stream.fileno()
@@ -197,7 +224,10 @@ def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDi
 
 
 def _one_line(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
-    """Escape what would look like another record or control the terminal. Tracebacks keep their line breaks."""
+    """Escape what would look like another record or control the terminal.
+
+    Tracebacks keep their line breaks.
+    """
     return {
         key: value if key == "exception" else _escaped(value) if isinstance(value, str) else value
         for key, value in record.items()
@@ -207,7 +237,9 @@ def _one_line(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
 def _escaped(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )
 
 
 def _severity(level: str) -> int:
@@ -228,7 +260,9 @@ _OWN_RECORDS: list[Processor] = [
 
 def _json(_: bool) -> list[Processor]:
     # Leave local variables out: they may hold secrets under any name.
-    frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=_MAX_FRAMES)
+    frames = structlog.tracebacks.ExceptionDictTransformer(
+        show_locals=False, max_frames=_MAX_FRAMES
+    )
     return [
         structlog.processors.ExceptionRenderer(frames),
         structlog.processors.StackInfoRenderer(),

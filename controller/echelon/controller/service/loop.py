@@ -1,4 +1,6 @@
-"""The loop around the machine of `echelon.controller.machine`, the same in real and in virtual time."""
+"""The loop around the machine of `echelon.controller.machine`, the same in real and in virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from echelon.controller.machine.machine import Machine
 
 
 class MachineLoop(ABC):
-    """A machine, the events that wait for it, and the tasks that its effects start, on one event loop."""
+    """A machine, the events that wait for it, and the tasks that its effects start, on one event
+    loop.
+    """
 
     def __init__(self) -> None:
         self.machine: Machine
@@ -28,7 +32,10 @@ class MachineLoop(ABC):
         self._reports: dict[int, asyncio.Future[None]] = {}
 
     def submit(self, event: Event) -> None:
-        """Let the machine handle the event, and carry out its effects. May be called from within."""
+        """Let the machine handle the event, and carry out its effects.
+
+        May be called from within.
+        """
         self._events.append(event)
         if self._handling:
             return
@@ -44,7 +51,9 @@ class MachineLoop(ABC):
             self._carry_out(effect)
 
     async def _report(self, switch: str, digests: Sequence[Mapping[str, int]]) -> None:
-        """Submit what a switch reports, and wait until it was dealt with; then the switch is told so."""
+        """Submit what a switch reports, and wait until it was dealt with; then the switch is told
+        so.
+        """
         number = next(self._numbers)
         dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()
         try:
@@ -59,8 +68,13 @@ class MachineLoop(ABC):
         if dealt_with is not None and not dealt_with.done():
             dealt_with.set_result(None)
 
-    def _start(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]] | None = None) -> None:
-        """Run in the background, as one of the `tasks`. A failure is fatal, because nothing else handles it."""
+    def _start(
+        self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]] | None = None
+    ) -> None:
+        """Run in the background, as one of the `tasks`.
+
+        A failure is fatal, because nothing else handles it.
+        """
         tasks = self._tasks if tasks is None else tasks
 
         def ended(task: asyncio.Task[None]) -> None:

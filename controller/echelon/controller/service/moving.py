@@ -1,9 +1,11 @@
-"""The move of links at the switches: waiting until nothing is on its way over them, and telling the optical switch.
+"""The move of links at the switches: waiting until nothing is on its way over them, and telling the
+optical switch.
 
-The optical switch is told by a command, which gets one JSON object on standard input: `links`, all links as they are to
-be, and of these `come`, those that are new or at other ports, and `go`, those that were there until now. A link is as
-in a fabric file, with its ports: `{"between": ["s1", "s2"], "ports": {"s1": 3, "s2": 1}, "rate": "10 Gbit/s"}`. The
-command ends with status 0 when the links stand. It may be killed at any moment, and runs again until it has succeeded.
+The optical switch is told by a command, which gets one JSON object on standard input: `links`, all
+links as they are to be, and of these `come`, those that are new or at other ports, and `go`, those
+that were there until now. A link is as in a fabric file, with its ports: `{"between": ["s1", "s2"],
+"ports": {"s1": 3, "s2": 1}, "rate": "10 Gbit/s"}`. The command ends with status 0 when the links
+stand. It may be killed at any moment, and runs again until it has succeeded.
 """
 
 from __future__ import annotations
@@ -35,7 +37,12 @@ async def drained(switches: Switches, wiring: Wiring, most_s: float) -> None:
 
     A queue with packets sends. Where switches do not count, `most_s` passes.
     """
-    ends = [end for cable in wiring.going for end in (cable.a, cable.b) if end.node in wiring.now.switches]
+    ends = [
+        end
+        for cable in wiring.going
+        for end in (cable.a, cable.b)
+        if end.node in wiring.now.switches
+    ]
     slowest_bps = min(cable.rate_bps for cable in wiring.going) if wiring.going else 1
     quiet_s = max(_QUIET_S, 2 * 8 * _LARGEST_BYTES / slowest_bps)
     over_s, before = time.monotonic() + most_s, None
@@ -49,7 +56,9 @@ async def drained(switches: Switches, wiring: Wiring, most_s: float) -> None:
     await asyncio.sleep(max((float(cable.delay_s) for cable in wiring.going), default=0.0))
 
 
-async def _counts(switches: Switches, ports: set[tuple[str, int]]) -> Mapping[tuple[str, int, int], int] | None:
+async def _counts(
+    switches: Switches, ports: set[tuple[str, int]]
+) -> Mapping[tuple[str, int, int], int] | None:
     """Return how many packets each queue of these ports has sent; None: nobody knows of some."""
     names = sorted({switch for switch, _ in ports})
     try:
@@ -66,7 +75,10 @@ async def _counts(switches: Switches, ports: set[tuple[str, int]]) -> Mapping[tu
 
 
 async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> str | None:
-    """Run the command of the optical switch. Return the reason, in one line, why the links do not stand."""
+    """Run the command of the optical switch.
+
+    Return the reason, in one line, why the links do not stand.
+    """
     assert wiring.then is not None
     of = {"links": wiring.then.cables, "come": wiring.coming, "go": wiring.going}
     order = {key: [as_written(cable) for cable in cables] for key, cables in of.items()}
@@ -90,4 +102,8 @@ async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> s
             process.kill()
             await process.wait()
     text = one_line(said.decode(errors="replace"))
-    return None if process.returncode == 0 else f"{command[0]} ended with status {process.returncode}: {text}"
+    return (
+        None
+        if process.returncode == 0
+        else f"{command[0]} ended with status {process.returncode}: {text}"
+    )

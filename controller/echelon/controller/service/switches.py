@@ -1,4 +1,7 @@
-"""The leader's connections with all switches of the fabric. What they tell goes to the machine, metrics and the log."""
+"""The leader's connections with all switches of the fabric.
+
+What they tell goes to the machine, metrics and the log.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,9 @@ class Switches:
         self._troubled: set[str] = set()
         """Switches that had a problem and are not ready yet."""
         self._unready_since = dict.fromkeys(config.switches, time.monotonic())
-        """The time since which a switch has not been ready, in whatever states it was; a ready switch is absent."""
+        """The time since which a switch has not been ready, in whatever states it was; a ready
+        switch is absent.
+        """
         self._refused: dict[str, int] = {}
         """The number of entries of its intent that each switch refuses."""
 
@@ -82,14 +87,23 @@ class Switches:
         connection = self._connections.get(name)
         if connection is None:
             raise UnknownError(
-                f"there is no switch '{name}' ({suggestion(name, self._connections)})", code="unknown-switch"
+                f"there is no switch '{name}' ({suggestion(name, self._connections)})",
+                code="unknown-switch",
             )
         return connection
 
     async def marked(self) -> Mapping[str, int]:
-        """Return how many entries with this service's mark each switch holds, of those that answer soon."""
+        """Return how many entries with this service's mark each switch holds, of those that answer
+        soon.
+        """
         names = list(self._connections)
-        return dict(zip(names, await asyncio.gather(*(self._connections[one].marked() for one in names)), strict=True))
+        return dict(
+            zip(
+                names,
+                await asyncio.gather(*(self._connections[one].marked() for one in names)),
+                strict=True,
+            )
+        )
 
     def snapshots(self) -> Sequence[ConnectionSnapshot]:
         """Return a snapshot of every switch."""
@@ -126,7 +140,9 @@ class Switches:
         seen = self._connections[event.switch].snapshot()
         refused = self._refused.get(event.switch, 0)
         self._metrics.count(
-            facts.EntriesCounted(event.switch, seen.entries or 0, seen.wanted_entries, seen.foreign_entries, refused)
+            facts.EntriesCounted(
+                event.switch, seen.entries or 0, seen.wanted_entries, seen.foreign_entries, refused
+            )
         )
 
     def _count(self, event: SwitchEvent) -> None:
@@ -150,12 +166,19 @@ class Switches:
                 self._metrics.count(facts.SwitchSessionOpened(switch))
             case Acknowledged(switch, _, encoding_s, rpc_s, inserts, modifies, deletes):
                 self._refused[switch] = 0
-                self._metrics.count(facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s))
+                self._metrics.count(
+                    facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s)
+                )
             case IntentRefused(switch, problem, version, entries):
                 self._refused[switch] = entries
-                log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
+                log.error(
+                    "part of the intent refused", switch=switch, plan=version, problem=problem
+                )
             case PortsUnwatched(switch, problem):
-                lost = "its ports are not watched: plans do not lead around links of ports that are down"
+                lost = (
+                    "its ports are not watched: plans do not lead around links of ports that are"
+                    " down"
+                )
                 log.warning(lost, switch=switch, problem=problem)
             case DriftRepaired(switch, count):
                 self._metrics.count(facts.SwitchAudited(switch, count))
@@ -165,7 +188,11 @@ class Switches:
 
 def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
     fabric, target = config.fabric, TARGETS[switch.target]
-    rates = {port: fabric.rate_bps[node, to] for (node, to), port in fabric.port_to.items() if node == switch.name}
+    rates = {
+        port: fabric.rate_bps[node, to]
+        for (node, to), port in fabric.port_to.items()
+        if node == switch.name
+    }
     return Endpoint(
         name=switch.name,
         address=switch.address,

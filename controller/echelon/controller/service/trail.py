@@ -1,7 +1,7 @@
 """The audit trail: who asked for which change, kept in the store together with the change.
 
-A record becomes durable in the commit of its change, so there is neither a change without a record nor a record of a
-change that failed.
+A record becomes durable in the commit of its change, so there is neither a change without a record
+nor a record of a change that failed.
 """
 
 from __future__ import annotations
@@ -65,12 +65,17 @@ _RECORD = TypeAdapter(Record)
 class Trail:
     """The records of a store. Requests are known by the numbers that the leader gives them."""
 
-    def __init__(self, documents: Mapping[str, Document], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, documents: Mapping[str, Document], clock: Callable[[], float] = time.time
+    ) -> None:
         self._clock = clock
         self._records = deque(
-            (one for _, document in sorted(documents.items()) for one in _read(document)), maxlen=KEPT
+            (one for _, document in sorted(documents.items()) for one in _read(document)),
+            maxlen=KEPT,
         )
-        self._numbers = itertools.count(1 + max((int(key) for key in documents if key.isdecimal()), default=0))
+        self._numbers = itertools.count(
+            1 + max((int(key) for key in documents if key.isdecimal()), default=0)
+        )
         self._asked: dict[int, tuple[Origin, events.ChangeRequest]] = {}
         self._saving: dict[int, Record] = {}
         self._noted: dict[int, Record] = {}
@@ -88,7 +93,9 @@ class Trail:
             self._asked[number] = origin, request
 
     def fields(self, number: int | None) -> dict[str, Any]:
-        """Return the fields of log records about the request of that number; empty: it is not known."""
+        """Return the fields of log records about the request of that number; empty: it is not
+        known.
+        """
         asked = None if number is None else self._asked.get(number)
         return {} if asked is None else {"request": asked[0].request, "client": asked[0].client}
 
@@ -100,20 +107,26 @@ class Trail:
         told = None if request is None else _told(request)
         if origin is None or told is None:
             return changes
-        record = self._saving[number] = Record(self._clock(), *told, origin.request, origin.client, origin.address)
+        record = self._saving[number] = Record(
+            self._clock(), *told, origin.request, origin.client, origin.address
+        )
         return _with({next(self._numbers): record}, changes)
 
     def note(self, action: str, subject: str, origin: Origin | None = None) -> None:
-        """Record what no saved change tells of, in the next commit of a plan or of records. None: the controller does
-        it by itself."""
+        """Record what no saved change tells of, in the next commit of a plan or of records. None:
+        the controller does it by itself."""
         at = self._clock()
         own = origin or Origin(f"{at:.6f}", None, None)
-        self._noted[next(self._numbers)] = Record(at, action, subject, own.request, own.client, own.address)
+        self._noted[next(self._numbers)] = Record(
+            at, action, subject, own.request, own.client, own.address
+        )
         if len(self._noted) > KEPT:
             del self._noted[min(self._noted)]
 
     def saved(self, number: int | None, stored: Changes) -> None:
-        """Take up the records of changes that are on disk; None: those of a plan, or of records alone."""
+        """Take up the records of changes that are on disk; None: those of a plan, or of records
+        alone.
+        """
         for place in [one for one in self._noted if _key(one) in stored.puts]:
             self._records.append(self._noted.pop(place))
         if number is not None and (record := self._saving.pop(number, None)) is not None:
@@ -129,7 +142,11 @@ def _read(document: Document) -> Iterator[Record]:
     try:
         yield _RECORD.validate_python(document)
     except ValidationError as error:
-        log.warning("a damaged record of the trail is set aside", record=shown(document), problem=one_line(str(error)))
+        log.warning(
+            "a damaged record of the trail is set aside",
+            record=shown(document),
+            problem=one_line(str(error)),
+        )
 
 
 def _with(records: Mapping[int, Record], changes: Changes) -> Changes:

@@ -55,7 +55,9 @@ class WorkProcess:
         try:
             asked = pickle.dumps(work)
         except Exception as error:
-            raise WorkLostError(f"cannot be handed over: {type(error).__name__}: {error}", retry=False) from None
+            raise WorkLostError(
+                f"cannot be handed over: {type(error).__name__}: {error}", retry=False
+            ) from None
         try:
             process = self._process = self._process or _start(self._nice)
             if self._ended:
@@ -67,7 +69,9 @@ class WorkProcess:
             result: T = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self.close()
-            raise WorkLostError(f"the process for it has ended ({type(error).__name__})", retry=True) from None
+            raise WorkLostError(
+                f"the process for it has ended ({type(error).__name__})", retry=True
+            ) from None
         return result
 
     def end(self) -> None:
@@ -97,7 +101,9 @@ def _start(nice: int) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Do the work that comes on standard input, piece by piece, and write the results to standard output."""
+    """Do the work that comes on standard input, piece by piece, and write the results to standard
+    output.
+    """
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

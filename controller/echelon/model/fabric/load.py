@@ -12,10 +12,10 @@ links:                    # full duplex
   - {between: [s1, s2], rate: 10 Mbit/s, ports: {s1: 3}}  # ports: fixed port numbers of switches
 ```
 
-Everything else is numbered in the order of the file: hosts 10.0.0.1, 10.0.0.2... with MAC addresses that end in the
-same two bytes, switches 1, 2..., ports of a switch 1, 2... A host has a link to a switch, or links to several, as a
-server has with one NIC for each rail; all have its addresses. Two links between the same nodes are one link of the rate
-of both.
+Everything else is numbered in the order of the file: hosts 10.0.0.1, 10.0.0.2... with MAC addresses
+that end in the same two bytes, switches 1, 2..., ports of a switch 1, 2... A host has a link to a
+switch, or links to several, as a server has with one NIC for each rail; all have its addresses. Two
+links between the same nodes are one link of the rate of both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from echelon.model.documents import (
@@ -60,10 +67,13 @@ def _ipv4(value: object) -> str:
     try:
         address = ipaddress.IPv4Address(value if isinstance(value, str) else repr(value))
     except ValueError:
-        raise problem(f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)", code="not-an-address") from None
+        raise problem(
+            f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)", code="not-an-address"
+        ) from None
     if address.is_multicast or address.is_unspecified or address.is_reserved or address.is_loopback:
         raise problem(
-            f"{address} cannot be a host's address (use a unicast address, such as 10.0.0.1)", code="not-an-address"
+            f"{address} cannot be a host's address (use a unicast address, such as 10.0.0.1)",
+            code="not-an-address",
         )
     return str(address)
 
@@ -72,10 +82,13 @@ def _mac(value: object) -> str:
     # Without quotes, YAML reads some MAC addresses as numbers in base 60.
     if not isinstance(value, str) or not _MAC.fullmatch(value.lower()):
         raise problem(
-            f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")', code="not-an-address"
+            f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")',
+            code="not-an-address",
         )
     if int(value[:2], 16) & 1 or not int(value.replace(":", ""), 16):
-        reason = f"{value} cannot be a host's address (use a unicast address, such as 02:00:00:00:00:01)"
+        reason = (
+            f"{value} cannot be a host's address (use a unicast address, such as 02:00:00:00:00:01)"
+        )
         raise problem(reason, code="not-an-address")
     return value.lower()
 
@@ -89,9 +102,13 @@ def _named(value: object) -> object:
     named: dict[str, object] = {}
     for index, name in enumerate(value):
         if not isinstance(name, str):
-            raise problem(f"{shown(name)} is not a name (write a list of names)", index, code="not-a-name")
+            raise problem(
+                f"{shown(name)} is not a name (write a list of names)", index, code="not-a-name"
+            )
         if name in named:
-            raise problem(f"{shown(name)} is listed already (name each once)", index, code="duplicate")
+            raise problem(
+                f"{shown(name)} is listed already (name each once)", index, code="duplicate"
+            )
         named[name] = {}
     return named
 
@@ -107,7 +124,10 @@ def _choosable(name: str) -> str:
 class HostSpec(Section):
     """The addresses of a host; None: numbered automatically."""
 
-    ipv4: Annotated[str, PlainValidator(_ipv4), WithJsonSchema({"type": "string", "format": "ipv4"})] | None = None
+    ipv4: (
+        Annotated[str, PlainValidator(_ipv4), WithJsonSchema({"type": "string", "format": "ipv4"})]
+        | None
+    ) = None
     """Default: numbered automatically."""
     mac: Annotated[str, PlainValidator(_mac), WithJsonSchema({"type": "string"})] | None = None
     """Default: numbered automatically."""
@@ -123,11 +143,15 @@ class SwitchSpec(Section):
 class LinkSpec(Section):
     """A full-duplex link."""
 
-    between: Annotated[tuple[Name, ...], Field(min_length=2, max_length=2, description="its two ends, as [h1, s1]")]
+    between: Annotated[
+        tuple[Name, ...], Field(min_length=2, max_length=2, description="its two ends, as [h1, s1]")
+    ]
     rate: Annotated[Rate, Field(description="the capacity of each direction, e.g. 10 Mbit/s")]
     delay: Duration = Fraction(0)
     """The propagation delay, seconds."""
-    ports: dict[Name, Annotated[int, Field(strict=True, ge=1, le=MAX_PORT)]] = Field(default_factory=dict)
+    ports: dict[Name, Annotated[int, Field(strict=True, ge=1, le=MAX_PORT)]] = Field(
+        default_factory=dict
+    )
     """The port number at each end that is a switch; the others are numbered automatically."""
 
 
@@ -146,19 +170,34 @@ class FabricSpec(Section):
         Field(min_length=1, description="the switches, as [s1, s2]"),
     ]
     paths: Annotated[str, AfterValidator(_choosable)] = "kept"
-    """How connections get their paths: `kept`, `hash` or `valiant`, where a policy leaves that open."""
+    """How connections get their paths: `kept`, `hash` or `valiant`, where a policy leaves that
+    open.
+    """
     roce_marks: (
-        Annotated[tuple[Annotated[int, Field(strict=True, ge=0, le=63)], ...], Field(min_length=8, max_length=8)] | None
+        Annotated[
+            tuple[Annotated[int, Field(strict=True, ge=0, le=63)], ...],
+            Field(min_length=8, max_length=8),
+        ]
+        | None
     ) = None
-    """The DSCP of packets of RoCE that leave queues 0 to 7 of a switch. Default: what their senders wrote."""
+    """The DSCP of packets of RoCE that leave queues 0 to 7 of a switch.
+
+    Default: what their senders wrote.
+    """
     links: Annotated[
-        tuple[LinkSpec, ...], Field(min_length=1, description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]")
+        tuple[LinkSpec, ...],
+        Field(min_length=1, description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]"),
     ]
 
     @model_validator(mode="after")
     def _check(self) -> FabricSpec:
         refuse(
-            problem(f"'{name}' is also a host (give them different names)", "switches", name, code="duplicate")
+            problem(
+                f"'{name}' is also a host (give them different names)",
+                "switches",
+                name,
+                code="duplicate",
+            )
             for name in self.hosts
             if name in self.switches
         )
@@ -170,9 +209,15 @@ class FabricSpec(Section):
         """Yield what is wrong with ports and addresses where all links are good."""
         yield from self._faults_of_ports()
         yield from self._unreachable()
-        yield from _repeated("hosts", "ipv4", ((name, host.ipv4) for name, host in _hosts(self).items()))
-        yield from _repeated("hosts", "mac", ((name, host.mac) for name, host in _hosts(self).items()))
-        yield from _repeated("switches", "device_id", ((name, s.device_id) for name, s in _switches(self).items()))
+        yield from _repeated(
+            "hosts", "ipv4", ((name, host.ipv4) for name, host in _hosts(self).items())
+        )
+        yield from _repeated(
+            "hosts", "mac", ((name, host.mac) for name, host in _hosts(self).items())
+        )
+        yield from _repeated(
+            "switches", "device_id", ((name, s.device_id) for name, s in _switches(self).items())
+        )
 
     def _faults_of_links(self) -> Iterator[PydanticCustomError]:
         nodes = [*self.hosts, *self.switches]
@@ -183,18 +228,32 @@ class FabricSpec(Section):
                 at = ("links", index, "between", end)
                 if node not in self.hosts and node not in self.switches:
                     yield problem(
-                        f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at, code="unknown-node"
+                        f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})",
+                        *at,
+                        code="unknown-node",
                     )
                 attached.add(node)
             a, b = link.between
             pair = frozenset(link.between)
             if a == b:
-                yield problem(f"links '{a}' to itself (name two nodes)", "links", index, "between", code="duplicate")
+                yield problem(
+                    f"links '{a}' to itself (name two nodes)",
+                    "links",
+                    index,
+                    "between",
+                    code="duplicate",
+                )
             elif a in self.hosts and b in self.hosts:
-                yield problem(f"links two hosts, '{a}' and '{b}' (link each to a switch)", "links", index, "between")
+                yield problem(
+                    f"links two hosts, '{a}' and '{b}' (link each to a switch)",
+                    "links",
+                    index,
+                    "between",
+                )
             elif pair in seen:
                 yield problem(
-                    f"links '{a}' and '{b}' again, as links[{seen[pair]}] (give one link the rate of both)",
+                    f"links '{a}' and '{b}' again, as links[{seen[pair]}] (give one link the rate"
+                    " of both)",
                     "links",
                     index,
                     "between",
@@ -203,7 +262,9 @@ class FabricSpec(Section):
             seen[pair] = index
         for name in self.hosts:
             if name not in attached:
-                yield problem("has no link (link it to a switch)", "hosts", name, code="unconnected")
+                yield problem(
+                    "has no link (link it to a switch)", "hosts", name, code="unconnected"
+                )
 
     def _faults_of_ports(self) -> Iterator[PydanticCustomError]:
         taken: dict[tuple[str, int], int] = {}
@@ -217,10 +278,13 @@ class FabricSpec(Section):
                         code="unknown-node",
                     )
                 elif node in self.hosts:
-                    yield problem(f"'{node}' is a host (only switches have port numbers; remove it)", *at)
+                    yield problem(
+                        f"'{node}' is a host (only switches have port numbers; remove it)", *at
+                    )
                 elif (node, port) in taken:
                     yield problem(
-                        f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use another)",
+                        f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use"
+                        " another)",
                         *at,
                         code="duplicate",
                     )
@@ -230,7 +294,10 @@ class FabricSpec(Section):
             degree = degrees[switch]
             if degree > MAX_PORT:
                 yield problem(
-                    f"has {degree} links (a switch has at most {MAX_PORT} ports)", "switches", switch, code="too-large"
+                    f"has {degree} links (a switch has at most {MAX_PORT} ports)",
+                    "switches",
+                    switch,
+                    code="too-large",
                 )
 
     def _unreachable(self) -> Iterator[PydanticCustomError]:
@@ -248,7 +315,12 @@ class FabricSpec(Section):
         for kind, names in (("hosts", self.hosts), ("switches", self.switches)):
             for name in names:
                 if name not in reached:
-                    yield problem(f"cannot be reached from '{first}' (add a link)", kind, name, code="unconnected")
+                    yield problem(
+                        f"cannot be reached from '{first}' (add a link)",
+                        kind,
+                        name,
+                        code="unconnected",
+                    )
                     return
 
 
@@ -263,7 +335,8 @@ def build_fabric(spec: FabricSpec) -> Fabric:
         return LinkEnd(node, link.ports[node] if node in link.ports else next(free[node]))
 
     cables = tuple(
-        CableLink(end(link, link.between[0]), end(link, link.between[1]), link.rate, link.delay) for link in spec.links
+        CableLink(end(link, link.between[0]), end(link, link.between[1]), link.rate, link.delay)
+        for link in spec.links
     )
     return Fabric(
         name=spec.fabric,
@@ -306,25 +379,37 @@ def _free_ports(spec: FabricSpec, switch: str) -> Iterator[int]:
     return (port for port in range(1, MAX_PORT + 1) if port not in taken)
 
 
-def _repeated(kind: str, key: str, values: Iterable[tuple[str, object]]) -> Iterator[PydanticCustomError]:
+def _repeated(
+    kind: str, key: str, values: Iterable[tuple[str, object]]
+) -> Iterator[PydanticCustomError]:
     owner: dict[object, str] = {}
     for name, value in values:
         if value in owner:
             yield problem(
-                f"{value} is also the address of '{owner[value]}' (give another)", kind, name, key, code="duplicate"
+                f"{value} is also the address of '{owner[value]}' (give another)",
+                kind,
+                name,
+                key,
+                code="duplicate",
             )
         owner.setdefault(value, name)
 
 
 _WIDTH = 120
 _RATES = {10**9: "Gbit/s", 10**6: "Mbit/s", 10**3: "kbit/s"}
-_DURATIONS = {Fraction(1): "s", Fraction(1, 10**3): "ms", Fraction(1, 10**6): "us", Fraction(1, 10**9): "ns"}
+_DURATIONS = {
+    Fraction(1): "s",
+    Fraction(1, 10**3): "ms",
+    Fraction(1, 10**6): "us",
+    Fraction(1, 10**9): "ns",
+}
 _DECIMALS = 3
 """The most decimals of a number; a smaller unit is used if it needs more."""
 
 
 def fabric_text(spec: FabricSpec, about: str) -> str:
-    """Return YAML from which `load_fabric_spec` reads `spec` again, below a comment with the text `about`.
+    """Return YAML from which `load_fabric_spec` reads `spec` again, below a comment with the text
+    `about`.
 
     Delays are rounded to nanoseconds.
     """
@@ -350,12 +435,17 @@ def _key_lines(key: str, named: Mapping[str, HostSpec] | Mapping[str, SwitchSpec
     if len(whole) <= _WIDTH:
         return [whole]
     # A name with hyphens must not be broken.
-    folded = textwrap.wrap(f"{', '.join(fixed)}]", _WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    folded = textwrap.wrap(
+        f"{', '.join(fixed)}]", _WIDTH - 2, break_on_hyphens=False, break_long_words=False
+    )
     return [f"{key}: [", *(f"  {line}" for line in folded)]
 
 
 def _link(link: LinkSpec) -> str:
-    values: dict[str, object] = {"between": f"[{', '.join(link.between)}]", "rate": rate_words(link.rate)}
+    values: dict[str, object] = {
+        "between": f"[{', '.join(link.between)}]",
+        "rate": rate_words(link.rate),
+    }
     if link.delay:
         values["delay"] = _duration(link.delay)
     if link.ports:
@@ -365,7 +455,9 @@ def _link(link: LinkSpec) -> str:
 
 def _flow(values: Mapping[str, object]) -> str:
     # Without quotes, YAML would read some MAC addresses as numbers in base 60.
-    words = (f'{key}: "{value}"' if key == "mac" else f"{key}: {value}" for key, value in values.items())
+    words = (
+        f'{key}: "{value}"' if key == "mac" else f"{key}: {value}" for key, value in values.items()
+    )
     return f"{{{', '.join(words)}}}"
 
 

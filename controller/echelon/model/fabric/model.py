@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 Path = tuple[str, ...]
 """Nodes from source to destination, both included. Of a flow among several hosts
-(`echelon.model.jobs.graph.Flow.among`), branches of a tree with `BREAK` between them: from each sender up to the root
-or an earlier branch, then down to each receiver from the root or an earlier branch."""
+(`echelon.model.jobs.graph.Flow.among`), branches of a tree with `BREAK` between them: from each
+sender up to the root or an earlier branch, then down to each receiver from the root or an earlier
+branch."""
 BREAK = ""
 """No link leads over it."""
 
@@ -73,8 +74,8 @@ class ShortestPaths:
         self._of_trees: dict[Sequence[str], tuple[Path, ...]] = {}
 
     def switches(self, *ends: str) -> tuple[Path, ...]:
-        """Return what is between the ends of each of the shortest paths between two hosts, sorted, or of each of the
-        trees among several. Raises `NoRouteError`."""
+        """Return what is between the ends of each of the shortest paths between two hosts, sorted,
+        or of each of the trees among several. Raises `NoRouteError`."""
         try:
             return self._trees(ends) if len(ends) > 2 else self._connected(*ends)
         except NoRouteError:
@@ -87,24 +88,35 @@ class ShortestPaths:
             if one not in self.nodes:
                 raise NoRouteError(f"'{one}' is not a node of the fabric", code="unknown-node")
             if one not in self._edges:
-                raise NoRouteError(f"there is no path from '{one}' to '{other}': its link is drained or missing")
+                raise NoRouteError(
+                    f"there is no path from '{one}' to '{other}': its link is drained or missing"
+                )
         edges = (self._edges[src], self._edges[dst])
         if edges not in self._paths:
-            found = sorted((path for pair in product(*edges) for path in self._find(*pair)), key=len)
+            found = sorted(
+                (path for pair in product(*edges) for path in self._find(*pair)), key=len
+            )
             self._paths[edges] = tuple(sorted(path for path in found if len(path) == len(found[0])))
         if not self._paths[edges]:
             raise NoRouteError(f"there is no path from '{src}' to '{dst}'")
         return self._paths[edges]
 
     def _trees(self, ends: Sequence[str]) -> tuple[Path, ...]:
-        """Return the trees of shortest paths to each switch that is as near as any to the farthest of the hosts."""
+        """Return the trees of shortest paths to each switch that is as near as any to the farthest
+        of the hosts.
+        """
         if ends not in self._of_trees:
             for host in ends:
                 self._connected(ends[0], host)
                 if len(self._edges[host]) > 1:
-                    raise NoRouteError(f"'{host}' has several links, and trees end at hosts with one (use a ring)")
+                    raise NoRouteError(
+                        f"'{host}' has several links, and trees end at hosts with one (use a ring)"
+                    )
             edges = {self._edges[host][0] for host in ends}
-            reach = {root: max(self._distances(edge)[root] for edge in edges) for root in self._distances(min(edges))}
+            reach = {
+                root: max(self._distances(edge)[root] for edge in edges)
+                for root in self._distances(min(edges))
+            }
             roots = sorted(root for root, hops in reach.items() if hops == min(reach.values()))
             self._of_trees[ends] = tuple(self._tree(root, ends)[1:-1] for root in roots)
         return self._of_trees[ends]
@@ -118,11 +130,17 @@ class ShortestPaths:
             return tuple(path)
 
         ways = [way(host) for host in dict.fromkeys(ends[:-1] if ends[0] == ends[-1] else ends[:1])]
-        branches = [*_joined(ways, at_end=True), *_joined([way(host)[::-1] for host in ends[1:]], at_end=False)]
+        branches = [
+            *_joined(ways, at_end=True),
+            *_joined([way(host)[::-1] for host in ends[1:]], at_end=False),
+        ]
         return tuple(chain(branches[0], *((BREAK, *branch) for branch in branches[1:])))
 
     def kept(self, path: Path | None, *ends: str) -> Path:
-        """Return `path` if it is one of the shortest, otherwise an empty path. Raises `NoRouteError`."""
+        """Return `path` if it is one of the shortest, otherwise an empty path.
+
+        Raises `NoRouteError`.
+        """
         paths = self.switches(*ends)
         return path if path is not None and path[1:-1] in paths else ()
 
@@ -132,14 +150,17 @@ class ShortestPaths:
         return sorted({edge for edges in self._edges.values() for edge in edges})
 
     def between(self, first: str, last: str) -> tuple[Path, ...]:
-        """Return the shortest paths between two switches, sorted; none if they are not connected."""
+        """Return the shortest paths between two switches, sorted; none if they are not
+        connected.
+        """
         pair = (first,), (last,)
         if pair not in self._paths:
             self._paths[pair] = tuple(self._find(first, last))
         return self._paths[pair]
 
     def next_hops(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Return the neighbours of every switch on its shortest paths to every host, by (switch, host).
+        """Return the neighbours of every switch on its shortest paths to every host, by (switch,
+        host).
 
         Neighbours are sorted; the tuple is empty where there is no path.
         """
@@ -156,8 +177,11 @@ class ShortestPaths:
                 towards[edges] = {switch: self._closer(switch, hops_left) for switch in hops_left}
             out.update(((switch, host), hops or (host,)) for switch, hops in towards[edges].items())
         if self._otherwise is not None:
-            # Packets come nearer by each such hop, until they are at a switch with a better path, if there is any.
-            out = {place: out[place] or others for place, others in self._otherwise.next_hops().items()}
+            # Packets come nearer by each such hop, until they are at a switch with a better path,
+            # if there is any.
+            out = {
+                place: out[place] or others for place, others in self._otherwise.next_hops().items()
+            }
         return out
 
     def _find(self, first: str, last: str) -> Iterator[Path]:
@@ -175,18 +199,26 @@ class ShortestPaths:
         return self._closer(switch, self._distances(last))
 
     def _closer(self, switch: str, hops_left: Mapping[str, int]) -> tuple[str, ...]:
-        return tuple(sorted(other for other in self._graph[switch] if hops_left[other] == hops_left[switch] - 1))
+        return tuple(
+            sorted(
+                other for other in self._graph[switch] if hops_left[other] == hops_left[switch] - 1
+            )
+        )
 
     def _distances(self, last: str) -> dict[str, int]:
         import networkx
 
         if last not in self._hops_left:
-            self._hops_left[last] = dict(networkx.single_source_shortest_path_length(self._graph, last))
+            self._hops_left[last] = dict(
+                networkx.single_source_shortest_path_length(self._graph, last)
+            )
         return self._hops_left[last]
 
 
 def _joined(ways: Iterable[Path], *, at_end: bool) -> Iterator[Path]:
-    """Yield of each way the part that no earlier one has; ways have their ends in common, or their beginnings."""
+    """Yield of each way the part that no earlier one has; ways have their ends in common, or their
+    beginnings.
+    """
     seen: set[str] = set()
     for way in ways:
         own = sum(node not in seen for node in way)
@@ -196,7 +228,8 @@ def _joined(ways: Iterable[Path], *, at_end: bool) -> Iterator[Path]:
 
 def graph_of(nodes: Iterable[str], links: Iterable[tuple[str, str]]) -> networkx.Graph[str]:
     """Return a graph of these nodes and links."""
-    import networkx  # on first use, because it takes longer to import than most commands take to run
+    # on first use, because it takes longer to import than most commands take to run
+    import networkx
 
     graph: networkx.Graph[str] = networkx.Graph()
     graph.add_nodes_from(nodes)
@@ -251,16 +284,25 @@ class Fabric:
     switches: Mapping[str, Switch]
     cables: tuple[CableLink, ...]
     drained: frozenset[frozenset[str]] = frozenset()
-    """Links, as pairs of nodes, that no path may use. They keep their ports and what is configured there."""
-    down: frozenset[frozenset[str]] = frozenset()
-    """Links that are used only between nodes without another path. Such a path needs no change when they are back, and
-    a controller that is cut off from all switches leaves all paths alone."""
-    paths: str = "kept"
-    """How connections get their paths (`echelon.model.fabric.choices`), where a policy leaves that open."""
-    roce_marks: tuple[int, ...] = ()
-    """The DSCP of packets of RoCE that leave each queue of a switch; empty: what their senders wrote."""
+    """Links, as pairs of nodes, that no path may use.
 
-    def without(self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()) -> Fabric:
+    They keep their ports and what is configured there.
+    """
+    down: frozenset[frozenset[str]] = frozenset()
+    """Links that are used only between nodes without another path. Such a path needs no change when
+    they are back, and a controller that is cut off from all switches leaves all paths alone."""
+    paths: str = "kept"
+    """How connections get their paths (`echelon.model.fabric.choices`), where a policy leaves that
+    open.
+    """
+    roce_marks: tuple[int, ...] = ()
+    """The DSCP of packets of RoCE that leave each queue of a switch; empty: what their senders
+    wrote.
+    """
+
+    def without(
+        self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()
+    ) -> Fabric:
         """Return the same fabric with exactly these links drained, and these down.
 
         Raises `ValueError` if two nodes are not linked.
@@ -268,9 +310,12 @@ class Fabric:
         drained, failed = (frozenset(frozenset(link) for link in these) for these in (links, down))
         for link in drained | failed:
             if tuple(link) not in self.rate_bps:
-                raise ValueError(f"{' and '.join(sorted(link))} are not linked in fabric {self.name}")
+                raise ValueError(
+                    f"{' and '.join(sorted(link))} are not linked in fabric {self.name}"
+                )
         other = replace(self, drained=drained, down=failed)
-        # What does not depend on drained links is computed once, and stays the same object for those who compare it.
+        # What does not depend on drained links is computed once, and stays the same object for
+        # those who compare it.
         other.__dict__.update({name: getattr(self, name) for name in _WIRING})
         return other
 
@@ -326,13 +371,17 @@ class Fabric:
 
     @cached_property
     def shortest_paths(self) -> ShortestPaths:
-        """Return the shortest paths; those over links that are down are for nodes without any other path."""
+        """Return the shortest paths; those over links that are down are for nodes without any other
+        path.
+        """
         otherwise = replace(self, down=frozenset()).shortest_paths if self.down else None
         return ShortestPaths(self.hosts, self.switches, self.usable_links, otherwise)
 
     @cached_property
     def next_hops(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Return the neighbours of a switch on its shortest paths to a host, by (switch, host); none if no path."""
+        """Return the neighbours of a switch on its shortest paths to a host, by (switch, host);
+        none if no path.
+        """
         return self.shortest_paths.next_hops()
 
 

@@ -12,7 +12,15 @@ from operator import is_not
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from echelon.model.documents import suggestion
-from echelon.model.fabric.model import BREAK, Fabric, NoRouteError, Path, ShortestPaths, graph_of, root_of
+from echelon.model.fabric.model import (
+    BREAK,
+    Fabric,
+    NoRouteError,
+    Path,
+    ShortestPaths,
+    graph_of,
+    root_of,
+)
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
 from echelon.model.kept import altered
@@ -46,7 +54,8 @@ def equal_cost_paths(fabric: Fabric, src: str, dst: str) -> tuple[Path, ...]:
 
 
 def next_hops(fabric: Fabric, node: str, dst: str) -> tuple[str, ...]:
-    """Return the neighbours of `node` on its shortest paths to `dst`, sorted; none if `node` is `dst`.
+    """Return the neighbours of `node` on its shortest paths to `dst`, sorted; none if `node` is
+    `dst`.
 
     Raises `NoRouteError`.
     """
@@ -61,19 +70,27 @@ def next_hops(fabric: Fabric, node: str, dst: str) -> tuple[str, ...]:
 
 
 def route(fabric: Fabric, src: str, dst: str, key: int) -> Path:
-    """Return one of the shortest paths; consecutive keys take them in turn. Raises `NoRouteError`."""
+    """Return one of the shortest paths; consecutive keys take them in turn.
+
+    Raises `NoRouteError`.
+    """
     paths = equal_cost_paths(fabric, src, dst)
     return paths[key % len(paths)]
 
 
 def route_jobs(fabric: Fabric, jobs: Iterable[Job]) -> dict[tuple[str, str, str], Path]:
-    """Return the path of each connection, by (job, source, destination), in the order of jobs and their flows.
+    """Return the path of each connection, by (job, source, destination), in the order of jobs and
+    their flows.
 
-    All flows of a connection share its path; otherwise they could overtake each other. Connections between the same two
-    edge switches take the paths between them in turn. Raises `NoRouteError`.
+    All flows of a connection share its path; otherwise they could overtake each other. Connections
+    between the same two edge switches take the paths between them in turn. Raises `NoRouteError`.
     """
     routes = Router().route(fabric, jobs)
-    return {(job, src, dst): path for job, of_job in routes.items() for (src, dst), path in of_job.items()}
+    return {
+        (job, src, dst): path
+        for job, of_job in routes.items()
+        for (src, dst), path in of_job.items()
+    }
 
 
 def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
@@ -105,11 +122,18 @@ class PathChooser(Protocol):
 
 
 def chooser(name: str) -> PathChooser:
-    """Return a new chooser of that name (`echelon.model.fabric.choices`). Raises `ValueError`, saying what there is, or
-    why nothing can choose paths so."""
+    """Return a new chooser of that name (`echelon.model.fabric.choices`). Raises `ValueError`,
+    saying what there is, or why nothing can choose paths so."""
     found = _choices()
     if name not in found:
-        old = "" if found else "; the installed package is older than its source tree: run pip install --editable ."
+        old = (
+            ""
+            if found
+            else (
+                "; the installed package is older than its source tree: run pip install"
+                " --editable ."
+            )
+        )
         raise ValueError(f"'{name}' is no choice of paths ({suggestion(name, sorted(found))}){old}")
     made: PathChooser = found[name].load()()
     return made
@@ -125,7 +149,9 @@ class ChosenByFabric:
     """A chooser that does what the fabric says (`Fabric.paths`)."""
 
     def __init__(self, remembered: Mapping[str, Routes] | None = None) -> None:
-        """Prefer the remembered paths, by job, for jobs that are still to come, where paths are kept."""
+        """Prefer the remembered paths, by job, for jobs that are still to come, where paths are
+        kept.
+        """
         self._by: dict[str, PathChooser] = {}
         self._remembered = remembered
 
@@ -146,10 +172,10 @@ class ChosenByFabric:
 class Router:
     """A chooser that keeps a connection's path for as long as it is a shortest one.
 
-    A new connection takes the path that the fewest connections between the same two edge switches have, and a new tree
-    has the root that the fewest trees have. Where its hosts have several links, it takes those that the fewest
-    connections have in the same direction. So jobs that come and go, and links that are drained, have no effect on
-    connections that need not move.
+    A new connection takes the path that the fewest connections between the same two edge switches
+    have, and a new tree has the root that the fewest trees have. Where its hosts have several
+    links, it takes those that the fewest connections have in the same direction. So jobs that come
+    and go, and links that are drained, have no effect on connections that need not move.
     """
 
     def __init__(self) -> None:
@@ -158,19 +184,22 @@ class Router:
         self._jobs: dict[str, Job] = {}
         self._routes: dict[str, Routes] = {}
         self.users: Counter[Path] = Counter()
-        """Number of connections by path between edge switches, and by link of hosts with several; of trees by root."""
+        """Number of connections by path between edge switches, and by link of hosts with several;
+        of trees by root.
+        """
         self._remembered: dict[str, Routes] = {}
 
     def remember(self, routes: Mapping[str, Routes]) -> None:
-        """Prefer these paths, by job, for jobs that are still to come: a connection keeps its path if it is a shortest
-        one."""
+        """Prefer these paths, by job, for jobs that are still to come: a connection keeps its path
+        if it is a shortest one."""
         self._remembered = dict(routes)
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         """Return the paths of all jobs, by job. Names of jobs are unique.
 
-        Paths of a job are the same object as in the last call if none of them changed. Jobs that are not among `jobs`
-        are forgotten. Raises `NoRouteError`, which names the job, and then leaves the router as it was.
+        Paths of a job are the same object as in the last call if none of them changed. Jobs that
+        are not among `jobs` are forgotten. Raises `NoRouteError`, which names the job, and then
+        leaves the router as it was.
         """
         moved = fabric is not self._fabric
         if moved:
@@ -178,7 +207,9 @@ class Router:
         shortest = fabric.shortest_paths
         present = {job.name: job for job in jobs}
         wanted: dict[str, Routes] = {}
-        """Return the path that each connection may keep, or an empty one, for jobs that are new or may have to move."""
+        """Return the path that each connection may keep, or an empty one, for jobs that are new or
+        may have to move.
+        """
         others = compress(present, map(is_not, present.values(), map(self._jobs.get, present)))
         for name in present if moved else others:
             job, routes = present[name], self._routes.get(name, {})
@@ -189,7 +220,9 @@ class Router:
             except NoRouteError as error:
                 raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
         for name in [*filterfalse(present.__contains__, self._jobs)]:
-            self.users.subtract(chain.from_iterable(map(self._counted, self._routes.pop(name).values())))
+            self.users.subtract(
+                chain.from_iterable(map(self._counted, self._routes.pop(name).values()))
+            )
         self._fabric, self._jobs = fabric, present
         for name, keeping in wanted.items():
             routes = self._routes.get(name, {})
@@ -209,22 +242,31 @@ class Router:
 
     def _choose(self, shortest: ShortestPaths, ends: Ends) -> Path:
         paths = ((ends[0], *inner, ends[-1]) for inner in shortest.switches(*ends))
-        path = min(paths, key=lambda path: [self.users[used] for used in reversed(self._counted(path))])
+        path = min(
+            paths, key=lambda path: [self.users[used] for used in reversed(self._counted(path))]
+        )
         self.users.update(self._counted(path))
         return path
 
     def _counted(self, path: Path) -> Sequence[Path]:
-        """Return what counts as used: the switches of a path, or the root of a tree; and links of hosts with several,
-        which count first where a path is chosen."""
+        """Return what counts as used: the switches of a path, or the root of a tree; and links of
+        hosts with several, which count first where a path is chosen."""
         if BREAK in path:
             return ((root_of(path),),)
         several = self._several
-        ends = ((path[0], path[1]), (path[-2], path[-1])) if several and not several.isdisjoint(path) else ()
+        ends = (
+            ((path[0], path[1]), (path[-2], path[-1]))
+            if several and not several.isdisjoint(path)
+            else ()
+        )
         return (path[1:-1], *ends)
 
 
 def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
-    """Return the graph of the links that are not drained. Raises `NoRouteError` if it lacks a `needed` node."""
+    """Return the graph of the links that are not drained.
+
+    Raises `NoRouteError` if it lacks a `needed` node.
+    """
     through = {*fabric.switches, *needed}  # no path leads through another host
     links = (link for link in fabric.usable_links if through.issuperset(link))
     graph = graph_of((*fabric.hosts, *fabric.switches), links)
@@ -235,7 +277,9 @@ def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
 
 
 def narrowest_bps(fabric: Fabric, pairs: Iterable[tuple[str, str]]) -> float | None:
-    """Return the rate of the slowest link on a shortest path of each pair of hosts; None if there is none."""
+    """Return the rate of the slowest link on a shortest path of each pair of hosts; None if there
+    is none.
+    """
     try:
         ways = [equal_cost_paths(fabric, src, dst)[0] for src, dst in pairs]
     except NoRouteError:

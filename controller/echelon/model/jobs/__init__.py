@@ -1,7 +1,8 @@
 """Training jobs: from a job file to the iteration graph and its EchelonFlows.
 
-In comes a job file, with a paradigm, a model and workers. Out comes a `Job`: computations, flows, and the ideal finish
-time of each flow. Begin with `graph`; a paradigm is one module, a collective one class.
+In comes a job file, with a paradigm, a model and workers. Out comes a `Job`: computations, flows,
+and the ideal finish time of each flow. Begin with `graph`; a paradigm is one module, a collective
+one class.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def build_job(spec: JobSpec) -> Job:
 
 def load_job(path: str | Path) -> Job:
     """Return the job in the YAML file `path`. Raises `echelon.model.documents.DocumentError`."""
-    # pydantic and YAML take longer to import than the graph; modules that only handle jobs do not need them.
+    # pydantic and YAML take longer to import than the graph; modules that only handle jobs do not
+    # need them.
     from echelon.model.jobs.spec import load_job_spec
 
     return build_job(load_job_spec(path))

@@ -1,4 +1,5 @@
-"""The algorithms of collective operations that job files may name: Echelon's own, and those of plug-ins.
+"""The algorithms of collective operations that job files may name: Echelon's own, and those of
+plug-ins.
 
 A distribution registers an algorithm in the entry-point group `echelon.algorithms`, as operation and name::
 
@@ -52,8 +53,13 @@ def _loaded(entry: EntryPoint) -> Algorithm:
 
 
 def registered() -> Mapping[str, Mapping[str, Algorithm]]:
-    """Return the algorithms of each operation by name. Nobody replaces one that has the name already."""
-    found = {operation: dict(algorithms) for operation, algorithms in collectives.OPERATIONS.items()}
+    """Return the algorithms of each operation by name.
+
+    Nobody replaces one that has the name already.
+    """
+    found = {
+        operation: dict(algorithms) for operation, algorithms in collectives.OPERATIONS.items()
+    }
     for entry in sorted(entry_points(group=GROUP)):
         operation, _, name = entry.name.partition(".")
         found.setdefault(operation, {}).setdefault(name, _loaded(entry))
@@ -61,8 +67,8 @@ def registered() -> Mapping[str, Mapping[str, Algorithm]]:
 
 
 OPERATIONS = registered()
-"""The algorithms of each collective operation by name (`echelon.model.jobs.collectives.OPERATIONS` says which sizes
-they take); the first is the default."""
+"""The algorithms of each collective operation by name (`echelon.model.jobs.collectives.OPERATIONS`
+says which sizes they take); the first is the default."""
 
 _OF_RANKS = ("hierarchical", "gloo")
 """All-reduces of free graphs alone."""

@@ -1,22 +1,25 @@
 """An algebra that builds iteration graphs from single steps.
 
-A `Block` is a part of an iteration. `compute` and `flow` make blocks of one step; two operations combine blocks:
+A `Block` is a part of an iteration. `compute` and `flow` make blocks of one step; two operations
+combine blocks:
 
 * `parallel(a, b)` has the steps and the dependencies of both.
-* `series(a, b)` has, in addition, every rank finish its part of `a` before it starts its part of `b`. Ranks do not wait
-  for each other: only a flow carries a dependency from one rank to another.
+* `series(a, b)` has, in addition, every rank finish its part of `a` before it starts its part of
+  `b`. Ranks do not wait for each other: only a flow carries a dependency from one rank to another.
 
-A rank is a host of the job, or one of several ranks on a host (`echelon.model.jobs.free`). A compute unit is part of
-its worker's work. A flow is part of the work of both its ends, but only its source starts it, so a rank that only
-receives in `b` may receive before it has finished `a`. A collective is part of the work of all its ranks.
+A rank is a host of the job, or one of several ranks on a host (`echelon.model.jobs.free`). A
+compute unit is part of its worker's work. A flow is part of the work of both its ends, but only its
+source starts it, so a rank that only receives in `b` may receive before it has finished `a`. A
+collective is part of the work of all its ranks.
 
-Steps are identified by name, so blocks may share them: `parallel(series(a, b), series(a, c))` has one `a`, which `b`
-and `c` both follow. Every directed acyclic graph can be written this way. These are *overlay* and *connect* of Mokhov,
-Algebraic Graphs with Class, Haskell '17, section 2, with one difference: `series` connects rank by rank, where
-*connect* makes every step of `a` precede every step of `b`.
+Steps are identified by name, so blocks may share them: `parallel(series(a, b), series(a, c))` has
+one `a`, which `b` and `c` both follow. Every directed acyclic graph can be written this way. These
+are *overlay* and *connect* of Mokhov, Algebraic Graphs with Class, Haskell '17, section 2, with one
+difference: `series` connects rank by rank, where *connect* makes every step of `a` precede every
+step of `b`.
 
-Both operations are associative and have the empty block as their identity. `parallel` is idempotent, and commutative up
-to the order in which steps are listed.
+Both operations are associative and have the empty block as their identity. `parallel` is
+idempotent, and commutative up to the order in which steps are listed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
-from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow, GraphError, IterationGraph
+from echelon.model.jobs.graph import (
+    CollectiveStep,
+    ComputeUnit,
+    EchelonFlow,
+    Flow,
+    GraphError,
+    IterationGraph,
+)
 
 Step: TypeAlias = ComputeUnit | Flow | CollectiveStep
 Names: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -34,7 +44,9 @@ Names: TypeAlias = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of an iteration: steps, their dependencies, and where each rank enters and leaves the part."""
+    """A part of an iteration: steps, their dependencies, and where each rank enters and leaves the
+    part.
+    """
 
     steps: Mapping[str, Step]
     """Steps by name, in order of first mention. Their own `after` is empty."""
@@ -53,7 +65,10 @@ class Block:
     def nodes(self) -> tuple[Step, ...]:
         """Return the steps in order of first mention, each with its dependencies."""
         after = self.after
-        return tuple(replace(step, after=after[name]) if name in after else step for name, step in self.steps.items())
+        return tuple(
+            replace(step, after=after[name]) if name in after else step
+            for name, step in self.steps.items()
+        )
 
     def graph(self, *echelonflows: EchelonFlow) -> IterationGraph:
         """Return a block without collectives as a whole iteration with these EchelonFlows."""
@@ -66,7 +81,11 @@ class Block:
 
 
 def compute(
-    name: str, worker: str, duration_s: Fraction, kind: str = "compute", micro_batch: int | None = None
+    name: str,
+    worker: str,
+    duration_s: Fraction,
+    kind: str = "compute",
+    micro_batch: int | None = None,
 ) -> Block:
     """Return a block of one compute unit, which takes `duration_s` seconds."""
     unit = ComputeUnit(name, worker, duration_s, kind=kind, micro_batch=micro_batch)
@@ -90,13 +109,18 @@ def collective(
 ) -> Block:
     """Return a block of one collective; `CollectiveStep` explains the arguments."""
     ranks = tuple(group)
-    step = CollectiveStep(name, operation, ranks, size_bytes, algorithm, matrix, micro_batch=micro_batch)
+    step = CollectiveStep(
+        name, operation, ranks, size_bytes, algorithm, matrix, micro_batch=micro_batch
+    )
     parts = dict.fromkeys(ranks, (name,))
     return Block({name: step}, {}, parts, parts)
 
 
 def parallel(*blocks: Block) -> Block:
-    """Return the steps and dependencies of all blocks. Raises `GraphError` if two different steps have one name."""
+    """Return the steps and dependencies of all blocks.
+
+    Raises `GraphError` if two different steps have one name.
+    """
     return Block(
         _steps(blocks),
         _joined(block.after for block in blocks),
@@ -115,14 +139,19 @@ def series(*blocks: Block) -> Block:
     last: dict[str, tuple[str, ...]] = {}
     for block in blocks:
         # A mapping for each rank, because ranks may share a collective as their first step.
-        joints += (dict.fromkeys(names, last[rank]) for rank, names in block.first.items() if rank in last)
+        joints += (
+            dict.fromkeys(names, last[rank]) for rank, names in block.first.items() if rank in last
+        )
         for rank, names in block.first.items():
             first.setdefault(rank, names)
         for rank, names in block.last.items():
-            # A rank that only receives in this block does not wait for its part of the blocks before.
+            # A rank that only receives in this block does not wait for its part of the blocks
+            # before.
             waits = rank in block.first or rank not in last
             last[rank] = names if waits else tuple(dict.fromkeys((*last[rank], *names)))
-    return Block(_steps(blocks), _joined((*(block.after for block in blocks), *joints)), first, last)
+    return Block(
+        _steps(blocks), _joined((*(block.after for block in blocks), *joints)), first, last
+    )
 
 
 def replicate(ranks: Iterable[str], build: Callable[[int, str], Block]) -> Block:
@@ -137,7 +166,8 @@ def _steps(blocks: Iterable[Block]) -> dict[str, Step]:
             known = steps.setdefault(name, step)
             if known is not step and known != step:
                 raise GraphError(
-                    f"the name '{name}' is given to two different steps (give each its own)", code="duplicate"
+                    f"the name '{name}' is given to two different steps (give each its own)",
+                    code="duplicate",
                 )
     return steps
 

@@ -1,16 +1,19 @@
-"""A job as a free graph: ranks compute, send and run collectives in any order; hosts have one or more of the ranks.
+"""A job as a free graph: ranks compute, send and run collectives in any order; hosts have one or
+more of the ranks.
 
-A `FreeGraph` is what importers and paradigms build. The name of a rank is its number, from 0, as text: rank r is on
-worker r // `ranks_per_worker`. `FreeGraph.iteration` turns it into the iteration graph of the hosts:
+A `FreeGraph` is what importers and paradigms build. The name of a rank is its number, from 0, as
+text: rank r is on worker r // `ranks_per_worker`. `FreeGraph.iteration` turns it into the iteration
+graph of the hosts:
 
 * A collective becomes flows, by its algorithm.
-* Each rank starts its part of a step when it has finished its own part of the steps before. A rank has finished its
-  part of a send when all is sent, or received.
-* A transfer between two ranks of one host is no flow. It takes bytes / `local_bps`, as a compute unit of kind `LOCAL`,
-  or no time if `local_bps` is None.
+* Each rank starts its part of a step when it has finished its own part of the steps before. A rank
+  has finished its part of a send when all is sent, or received.
+* A transfer between two ranks of one host is no flow. It takes bytes / `local_bps`, as a compute
+  unit of kind `LOCAL`, or no time if `local_bps` is None.
 * `echelon.model.jobs.arrangement` derives the EchelonFlows.
 
-Nothing but the graph orders steps: two that compute on one rank may run at the same time, as two streams of a GPU do.
+Nothing but the graph orders steps: two that compute on one rank may run at the same time, as two
+streams of a GPU do.
 """
 
 from __future__ import annotations
@@ -27,7 +30,15 @@ from echelon.model.jobs.analysis import ordered
 from echelon.model.jobs.arrangement import arrange
 from echelon.model.jobs.collectives import Algorithm, Collective
 from echelon.model.jobs.combinators import Block, Step, flow, parallel
-from echelon.model.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph, spend
+from echelon.model.jobs.graph import (
+    LOCAL,
+    CollectiveStep,
+    ComputeUnit,
+    Flow,
+    GraphError,
+    IterationGraph,
+    spend,
+)
 
 _FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-[cw][0-9]+")
 
@@ -59,7 +70,8 @@ class FreeGraph:
     """Bits per second between two ranks of one worker. None: such transfers take no time."""
 
     def check(self, ranks: int) -> None:
-        """Raise `FreeGraphError` for the first node that does not fit the number of ranks or the nodes before it.
+        """Raise `FreeGraphError` for the first node that does not fit the number of ranks or the
+        nodes before it.
 
         Raises `GraphError` if nodes wait for each other in a circle.
         """
@@ -74,15 +86,22 @@ class FreeGraph:
         for at, node in enumerate(self.nodes):
             parts = _FLOW_OF_COLLECTIVE.fullmatch(node.name)
             if parts and isinstance(nodes.get(parts[1]), CollectiveStep):
-                reason = f"'{node.name}' may be the name of a flow of '{parts[1]}' (rename one of them)"
+                reason = (
+                    f"'{node.name}' may be the name of a flow of '{parts[1]}' (rename one of them)"
+                )
                 raise FreeGraphError(at, "name", reason, "duplicate")
             starters = _starters(node)
             for name in node.after:
                 if name not in nodes:
-                    raise FreeGraphError(at, "after", f"'{name}' is not a node (correct the name)", "unknown-name")
+                    raise FreeGraphError(
+                        at, "after", f"'{name}' is not a node (correct the name)", "unknown-name"
+                    )
                 if set(starters).isdisjoint(ranks_of(nodes[name])):
                     own = _listed(ranks_of(nodes[name]))
-                    reason = f"'{name}' is work of {own}, unknown to {_listed(starters)} (add a send between them)"
+                    reason = (
+                        f"'{name}' is work of {own}, unknown to {_listed(starters)} (add a send"
+                        " between them)"
+                    )
                     raise FreeGraphError(at, "after", reason)
         self._in_order()
 
@@ -91,16 +110,22 @@ class FreeGraph:
         return sum(1 for _ in self._messages())
 
     def connection_bytes(self) -> int:
-        """Return how many bytes the busiest connection carries in an iteration, without building the graph."""
+        """Return how many bytes the busiest connection carries in an iteration, without building
+        the graph.
+        """
         carried: Counter[tuple[int, ...]] = Counter()
         for ends, size_bytes in self._messages():
             carried[ends] += size_bytes
         return max(carried.values(), default=0)
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
-        """Return one iteration on `workers`. Raises `GraphError` for a graph that `check` refuses."""
+        """Return one iteration on `workers`.
+
+        Raises `GraphError` for a graph that `check` refuses.
+        """
         host_of = {
-            str(rank): workers[rank // self.ranks_per_worker] for rank in range(self.ranks_per_worker * len(workers))
+            str(rank): workers[rank // self.ranks_per_worker]
+            for rank in range(self.ranks_per_worker * len(workers))
         }
         nodes = self._in_order()
         blocks = {node.name: _block(node, self.ranks_per_worker) for node in nodes}
@@ -118,7 +143,11 @@ class FreeGraph:
     def scaled(self, factor: Fraction) -> FreeGraph:
         """Return the graph with all compute times multiplied by `factor`."""
         nodes = (
-            replace(node, duration_s=node.duration_s * factor) if isinstance(node, ComputeUnit) else node
+            (
+                replace(node, duration_s=node.duration_s * factor)
+                if isinstance(node, ComputeUnit)
+                else node
+            )
             for node in self.nodes
         )
         return replace(self, nodes=tuple(nodes))
@@ -126,7 +155,9 @@ class FreeGraph:
     def _in_order(self) -> tuple[Step, ...]:
         """Return the nodes, each after all that it waits for."""
         nodes = {node.name: node for node in self.nodes}
-        return tuple(nodes[name] for name in ordered({name: node.after for name, node in nodes.items()}))
+        return tuple(
+            nodes[name] for name in ordered({name: node.after for name, node in nodes.items()})
+        )
 
     def _messages(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """Yield the ends of each flow, workers by number, and its bytes."""
@@ -163,24 +194,37 @@ def _check_ranks(at: int, node: Step, ranks: set[str], ranks_per_worker: int) ->
     own = ranks_of(node)
     for rank in own:
         if rank not in ranks:
-            reason = f"rank {rank} does not exist (ranks are 0 to {len(ranks) - 1}: add workers, or correct it)"
+            reason = (
+                f"rank {rank} does not exist (ranks are 0 to {len(ranks) - 1}: add workers, or"
+                " correct it)"
+            )
             raise FreeGraphError(at, key, reason, "unknown-name")
     if len(set(own)) < len(own):
         twice = next(rank for rank, times in Counter(own).items() if times > 1)
-        raise FreeGraphError(at, key, f"names rank {twice} twice (name each rank once)", "duplicate")
+        raise FreeGraphError(
+            at, key, f"names rank {twice} twice (name each rank once)", "duplicate"
+        )
     if isinstance(node, CollectiveStep):
         if not own:
             raise FreeGraphError(at, key, "is empty (name the ranks)", "wrong-length")
         if node.matrix is not None:
             if node.operation != "all-to-all":
                 raise FreeGraphError(
-                    at, "matrix", f"does not go with '{node.operation}' (remove it)", "conflicting-key"
+                    at,
+                    "matrix",
+                    f"does not go with '{node.operation}' (remove it)",
+                    "conflicting-key",
                 )
             if any(len(row) != len(own) for row in (node.matrix, *node.matrix)):
-                reason = f"does not have {len(own)} rows of {len(own)} sizes, one for each rank of the group"
+                reason = (
+                    f"does not have {len(own)} rows of {len(own)} sizes, one for each rank of the"
+                    " group"
+                )
                 raise FreeGraphError(at, "matrix", f"{reason} (complete it)", "wrong-length")
         algorithm = _algorithm(node, at)
-        if refusal := algorithm.refusal(len(own)) or algorithm.misplaced(_workers(own, ranks_per_worker)):
+        if refusal := algorithm.refusal(len(own)) or algorithm.misplaced(
+            _workers(own, ranks_per_worker)
+        ):
             raise FreeGraphError(at, "algorithm", f"'{node.algorithm}' {refusal}", "not-allowed")
 
 
@@ -207,7 +251,12 @@ def _block(node: Step, ranks_per_worker: int) -> Block:
         ranks = range(len(node.group))
         # As in `AllToAll`, every rank begins with the one behind it.
         pairs = (
-            (f"{node.name}-w{src + 1}-w{dst + 1}", node.group[src], node.group[dst], node.matrix[src][dst])
+            (
+                f"{node.name}-w{src + 1}-w{dst + 1}",
+                node.group[src],
+                node.group[dst],
+                node.matrix[src][dst],
+            )
             for shift in ranks
             for src in ranks
             for dst in [(src + shift) % len(ranks)]
@@ -222,7 +271,9 @@ def _block(node: Step, ranks_per_worker: int) -> Block:
     return Block({node.name: step}, {}, starters, dict.fromkeys(ranks_of(node), (node.name,)))
 
 
-def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[tuple[ComputeUnit | Flow, tuple[str, ...]]]:
+def _joined(
+    nodes: Iterable[Step], blocks: Mapping[str, Block]
+) -> Iterator[tuple[ComputeUnit | Flow, tuple[str, ...]]]:
     """Yield the steps of all nodes, each with what it waits for and after all of that."""
     exits: dict[str, Mapping[str, tuple[str, ...]]] = {}
     for node in nodes:
@@ -231,13 +282,19 @@ def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[tupl
         for before in node.after:
             for rank in entry.keys() & exits[before].keys():
                 entry[rank].update(dict.fromkeys(exits[before][rank]))
-        waits: dict[str, dict[str, None]] = {name: dict.fromkeys(names) for name, names in block.after.items()}
+        waits: dict[str, dict[str, None]] = {
+            name: dict.fromkeys(names) for name, names in block.after.items()
+        }
         for rank, names in block.first.items():
             for name in names:
                 waits.setdefault(name, {}).update(entry[rank])
         # A rank that starts nothing in this node has not waited for its own work before.
         exits[node.name] = {
-            rank: block.last.get(rank, ()) if rank in block.first else (*entry[rank], *block.last.get(rank, ()))
+            rank: (
+                block.last.get(rank, ())
+                if rank in block.first
+                else (*entry[rank], *block.last.get(rank, ()))
+            )
             for rank in entry
         }
         for step in block.steps.values():
@@ -246,9 +303,13 @@ def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[tupl
 
 
 def _placed(
-    steps: Iterable[tuple[ComputeUnit | Flow, tuple[str, ...]]], host_of: Mapping[str, str], local_bps: Fraction | None
+    steps: Iterable[tuple[ComputeUnit | Flow, tuple[str, ...]]],
+    host_of: Mapping[str, str],
+    local_bps: Fraction | None,
 ) -> tuple[tuple[ComputeUnit, ...], tuple[Flow, ...]]:
-    """Return the steps on hosts, where a transfer from a rank to another of the same host is no flow."""
+    """Return the steps on hosts, where a transfer from a rank to another of the same host is no
+    flow.
+    """
     computes: list[ComputeUnit] = []
     flows: list[Flow] = []
     steps = tuple(steps)
@@ -268,7 +329,9 @@ def _placed(
             if isinstance(step, Flow) and not step.among and host_of[step.src] == host_of[step.dst]
         }
         # A transfer of a collective may wait for one that is listed behind it.
-        for name in ordered({name: [one for one in after if one in local] for name, after in local.items()}):
+        for name in ordered(
+            {name: [one for one in after if one in local] for name, after in local.items()}
+        ):
             instead[name] = without(local[name])
     for step, after in steps:
         if step.name in instead:
@@ -276,7 +339,9 @@ def _placed(
         after = without(after)
         if isinstance(step, ComputeUnit):
             host = host_of[step.worker]
-            computes.append(ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch))
+            computes.append(
+                ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch)
+            )
             continue
         src, dst = host_of[step.src], host_of[step.dst]
         if src != dst or step.among:

@@ -1,11 +1,13 @@
-"""The iteration of a training job: compute units, the flows between them, and the EchelonFlows that the flows form.
+"""The iteration of a training job: compute units, the flows between them, and the EchelonFlows that
+the flows form.
 
-A graph of *ranks* also has collectives (`CollectiveStep`). `echelon.model.jobs.free` turns it into a graph of hosts, in
-which collectives have become flows.
+A graph of *ranks* also has collectives (`CollectiveStep`). `echelon.model.jobs.free` turns it into
+a graph of hosts, in which collectives have become flows.
 
-Terms follow EchelonFlow (Pan et al., HotNets '22, section 3): an EchelonFlow is a set of flows whose *ideal finish
-times* are related by an arrangement function. The function is given as offsets ``d_j - r`` from the reference time
-``r``, which is when the head flow really starts in an iteration.
+Terms follow EchelonFlow (Pan et al., HotNets '22, section 3): an EchelonFlow is a set of flows
+whose *ideal finish times* are related by an arrangement function. The function is given as offsets
+``d_j - r`` from the reference time ``r``, which is when the head flow really starts in an
+iteration.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ _WORK: ContextVar[list[int] | None] = ContextVar("work", default=None)
 
 @contextmanager
 def limited_work(most: int) -> Iterator[None]:
-    """Let graphs that are built inside raise `GraphError` when that takes more work: dependencies that are followed.
+    """Let graphs that are built inside raise `GraphError` when that takes more work: dependencies
+    that are followed.
 
-    Each step of a collective may wait for each of the one before, and each flow may be due by each that precedes it.
+    Each step of a collective may wait for each of the one before, and each flow may be due by each
+    that precedes it.
     """
     before = _WORK.set([most, most])
     try:
@@ -50,7 +54,8 @@ def spend(work: int) -> None:
         left[0] -= work
         if left[0] < 0:
             raise GraphError(
-                f"takes more than {left[1]} dependencies to follow (use rings, fewer ranks, layers or micro-batches)",
+                f"takes more than {left[1]} dependencies to follow (use rings, fewer ranks, layers"
+                " or micro-batches)",
                 code="too-large",
             )
 
@@ -71,17 +76,19 @@ class ComputeUnit:
     """The host that does the work."""
     duration_s: Fraction
     after: tuple[str, ...] = ()
-    """Names of the compute units and flows that must finish before the unit starts. A worker does one unit at a time,
-    so these dependencies include the order of its units."""
+    """Names of the compute units and flows that must finish before the unit starts. A worker does
+    one unit at a time, so these dependencies include the order of its units."""
     kind: str = "compute"
-    """The work as the paradigm names it: `forward`, `backward`, `aggregate`... A `LOCAL` unit is a transfer between two
-    ranks of one host, not computing."""
+    """The work as the paradigm names it: `forward`, `backward`, `aggregate`... A `LOCAL` unit is a
+    transfer between two ranks of one host, not computing."""
     micro_batch: int | None = None
     """The micro-batch, counted from 1. None: the unit belongs to no single micro-batch."""
 
 
 Ends = tuple[str, ...]
-"""What a connection is between: source and destination, or all hosts of a flow among several (`Flow.among`)."""
+"""What a connection is between: source and destination, or all hosts of a flow among several
+(`Flow.among`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +104,9 @@ class Flow:
     micro_batch: int | None = None
     """The micro-batch, counted from 1. None: the flow belongs to no single micro-batch."""
     among: tuple[str, ...] = ()
-    """The hosts of a flow over a tree of switches, `src` first and `dst` last. Where these are the same, all hosts send
-    and receive, and switches add up what they send; otherwise `src` sends to all others. Each link of the tree carries
-    `size_bytes`, once."""
+    """The hosts of a flow over a tree of switches, `src` first and `dst` last. Where these are the
+    same, all hosts send and receive, and switches add up what they send; otherwise `src` sends to
+    all others. Each link of the tree carries `size_bytes`, once."""
 
     @property
     def ends(self) -> Ends:
@@ -121,12 +128,18 @@ class CollectiveStep:
     algorithm: str | None = None
     """None: the first that `OPERATIONS` lists."""
     matrix: tuple[tuple[int, ...], ...] | None = None
-    """The bytes from each rank (row) to each (column) of an all-to-all. None: equal parts of `size_bytes`."""
+    """The bytes from each rank (row) to each (column) of an all-to-all.
+
+    None: equal parts of `size_bytes`.
+    """
     rounds: bool = False
-    """Whether there is a flow for each round and rank, instead of one for each two ranks with the bytes of all
-    rounds."""
+    """Whether there is a flow for each round and rank, instead of one for each two ranks with the
+    bytes of all rounds."""
     after: tuple[str, ...] = ()
-    """Names of the steps before. Each rank starts its own part when it has finished its part of these."""
+    """Names of the steps before.
+
+    Each rank starts its own part when it has finished its part of these.
+    """
     micro_batch: int | None = None
     """The micro-batch, counted from 1. None: the collective belongs to no single micro-batch."""
 
@@ -135,10 +148,10 @@ class CollectiveStep:
 class EchelonFlow:
     """Flows of one iteration related by an arrangement function.
 
-    `flows` are flow names in ascending order of ideal finish time; the first is the head flow. `offsets_s[j]` is the
-    ideal finish time of `flows[j]` relative to the reference time, in seconds. The first offset is 0, as in the paper,
-    unless the head flow has slack: then nobody needs it until so long after its start. If all offsets are equal, the
-    EchelonFlow is a coflow.
+    `flows` are flow names in ascending order of ideal finish time; the first is the head flow.
+    `offsets_s[j]` is the ideal finish time of `flows[j]` relative to the reference time, in
+    seconds. The first offset is 0, as in the paper, unless the head flow has slack: then nobody
+    needs it until so long after its start. If all offsets are equal, the EchelonFlow is a coflow.
     """
 
     name: str
@@ -147,13 +160,18 @@ class EchelonFlow:
 
     def __post_init__(self) -> None:
         if len(self.flows) != len(self.offsets_s) or not self.flows:
-            raise ValueError(f"EchelonFlow {self.name}: {len(self.flows)} flows but {len(self.offsets_s)} offsets")
+            raise ValueError(
+                f"EchelonFlow {self.name}: {len(self.flows)} flows but {len(self.offsets_s)}"
+                " offsets"
+            )
         if any(early > late for early, late in pairwise(self.offsets_s)):
             raise ValueError(f"EchelonFlow {self.name}: offsets must not decrease")
 
     @classmethod
     def coflow(cls, name: str, flows: Iterable[str]) -> EchelonFlow:
-        """Return an EchelonFlow whose flows should all finish at the reference time (HotNets '22, eq. 5)."""
+        """Return an EchelonFlow whose flows should all finish at the reference time (HotNets '22,
+        eq. 5).
+        """
         names = tuple(flows)
         return cls(name, names, (Fraction(0),) * len(names))
 
@@ -178,7 +196,10 @@ class IterationGraph(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A training job. It repeats one iteration graph; an iteration starts when the previous one has finished."""
+    """A training job.
+
+    It repeats one iteration graph; an iteration starts when the previous one has finished.
+    """
 
     name: str
     computes: tuple[ComputeUnit, ...]
@@ -187,9 +208,13 @@ class Job:
     start_s: Fraction = Fraction(0)
     """The start of the first iteration, in seconds."""
     weight: Fraction = Fraction(1)
-    """Multiplies the job's normalised tardiness when a policy compares it with that of other jobs."""
+    """Multiplies the job's normalised tardiness when a policy compares it with that of other
+    jobs.
+    """
     in_turn: bool = False
-    """Whether a host sends the job's flows one after the other, in the order in which they start."""
+    """Whether a host sends the job's flows one after the other, in the order in which they
+    start.
+    """
 
     @property
     def workers(self) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""The base of training paradigms: a section of the job file, and the iteration graph that it describes."""
+"""The base of training paradigms: a section of the job file, and the iteration graph that it
+describes.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from echelon.model.jobs.graph import IterationGraph
 class Paradigm(Section):
     """The section of a job file that describes an iteration; one subclass for each paradigm.
 
-    A subclass declares the section's keys as pydantic fields, documents them, and is registered under the section's
-    name in the entry-point group `echelon.paradigms`.
+    A subclass declares the section's keys as pydantic fields, documents them, and is registered
+    under the section's name in the entry-point group `echelon.paradigms`.
     """
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]]
@@ -26,7 +28,9 @@ class Paradigm(Section):
     compute_times: ClassVar[frozenset[str]]
     """The keys that hold profiled compute times, in seconds; `scaled` multiplies them."""
     nests: ClassVar[frozenset[str]] = frozenset()
-    """The axes that the section nests in its key `order`; a job file may give them as `parallelism: [data, ...]`."""
+    """The axes that the section nests in its key `order`; a job file may give them as `parallelism:
+    [data, ...]`.
+    """
 
     @abstractmethod
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
@@ -42,23 +46,31 @@ class Paradigm(Section):
 
     @abstractmethod
     def connection_bytes(self, workers: int) -> int:
-        """Return an upper bound on what one connection carries in an iteration, without building the graph."""
+        """Return an upper bound on what one connection carries in an iteration, without building
+        the graph.
+        """
 
     def counting_refusal(self, exactly: bool) -> str | None:
-        """Return what keeps switches from telling the flows of a connection apart by counting bytes, or None.
+        """Return what keeps switches from telling the flows of a connection apart by counting
+        bytes, or None.
 
-        They can if flows start in the same order however long anything takes, and connections pause between iterations.
-        Unless they have to do so `exactly`, flows of an iteration may be taken for each other.
+        They can if flows start in the same order however long anything takes, and connections pause
+        between iterations. Unless they have to do so `exactly`, flows of an iteration may be taken
+        for each other.
         """
         return None
 
     @property
     def sends_in_turn(self) -> bool:
-        """Whether a host sends the job's flows one after the other, in the order in which they start."""
+        """Whether a host sends the job's flows one after the other, in the order in which they
+        start.
+        """
         return False
 
     def check(self, workers: Sequence[str]) -> None:
-        """Raise `echelon.model.documents.problem` if the section does not fit the job's `workers`."""
+        """Raise `echelon.model.documents.problem` if the section does not fit the job's
+        `workers`.
+        """
 
     def other_hosts(self) -> Mapping[str, str]:
         """Return the hosts of the job that are not workers, each with the key that names it."""
@@ -93,8 +105,9 @@ class Paradigms:
 def registered() -> Paradigms:
     """Return the paradigms of all installed distributions.
 
-    One that cannot be imported, or that two distributions register, does not keep the others from being used. Raises
-    `RuntimeError` if there are none, because the installed metadata of Echelon itself are older than this source tree.
+    One that cannot be imported, or that two distributions register, does not keep the others from
+    being used. Raises `RuntimeError` if there are none, because the installed metadata of Echelon
+    itself are older than this source tree.
     """
     sections: dict[str, type[Paradigm]] = {}
     broken: dict[str, str] = {}
@@ -120,7 +133,9 @@ def registered() -> Paradigms:
 def _load(entry: EntryPoint) -> type[Paradigm]:
     paradigm = entry.load()
     if not (isinstance(paradigm, type) and issubclass(paradigm, Paradigm)):
-        raise TypeError(f"{entry.value} is not a subclass of {Paradigm.__module__}.{Paradigm.__name__}")
+        raise TypeError(
+            f"{entry.value} is not a subclass of {Paradigm.__module__}.{Paradigm.__name__}"
+        )
     return paradigm
 
 

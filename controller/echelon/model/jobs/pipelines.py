@@ -1,4 +1,6 @@
-"""Pipeline parallelism: the schedules by which stages take micro-batches, and the graphs that follow from them."""
+"""Pipeline parallelism: the schedules by which stages take micro-batches, and the graphs that
+follow from them.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,18 @@ from echelon.model.jobs.graph import EchelonFlow, IterationGraph, Job
 class Pass(NamedTuple):
     """One compute unit of a schedule. Stages and micro-batches count from 1.
 
-    Every stage is one worker. A schedule is the order in which each stage does its passes, forward or backward, one for
-    each micro-batch. Everything else is the same for all schedules: a forward pass needs the activation that the stage
-    before sends when it has done the same micro-batch; a backward pass needs the gradient that the stage after it
-    sends.
+    Every stage is one worker. A schedule is the order in which each stage does its passes, forward
+    or backward, one for each micro-batch. Everything else is the same for all schedules: a forward
+    pass needs the activation that the stage before sends when it has done the same micro-batch; a
+    backward pass needs the gradient that the stage after it sends.
 
-    Names count stages and micro-batches from 1: compute units `forward-s1-m2`, `backward-s1-m2`; flows
-    `activation-s1-m2` (stage 1 to 2) and `gradient-s2-m2` (stage 2 to 1).
+    Names count stages and micro-batches from 1: compute units `forward-s1-m2`, `backward-s1-m2`;
+    flows `activation-s1-m2` (stage 1 to 2) and `gradient-s2-m2` (stage 2 to 1).
     """
 
     direction: Literal["forward", "backward", "weights"]
-    """`weights` is the part of a backward pass that computes the gradients of weights, which no other stage needs. Only
-    zero-bubble schedules take it on its own."""
+    """`weights` is the part of a backward pass that computes the gradients of weights, which no
+    other stage needs. Only zero-bubble schedules take it on its own."""
     stage: int
     micro_batch: int
 
@@ -38,7 +40,9 @@ class Pass(NamedTuple):
 
     @property
     def consumer(self) -> Pass:
-        """Return the pass of the neighbouring stage that needs this one's result; stages may not go so far."""
+        """Return the pass of the neighbouring stage that needs this one's result; stages may not go
+        so far.
+        """
         step = 1 if self.direction == "forward" else -1
         return Pass(self.direction, self.stage + step, self.micro_batch)
 
@@ -57,8 +61,12 @@ class Crossing:
         return f"{self.name}-m{produced_by.micro_batch}"
 
     def echelonflow(self, offsets_s: Iterable[Fraction]) -> EchelonFlow:
-        """Return the EchelonFlow whose flows have these ideal finish times, seconds after that of the first."""
-        return EchelonFlow(self.name, tuple(self.flow(each) for each in self.passes), tuple(offsets_s))
+        """Return the EchelonFlow whose flows have these ideal finish times, seconds after that of
+        the first.
+        """
+        return EchelonFlow(
+            self.name, tuple(self.flow(each) for each in self.passes), tuple(offsets_s)
+        )
 
 
 def pipeline(
@@ -69,7 +77,8 @@ def pipeline(
     backward_s: Sequence[Fraction] = (),
     gradient_bytes: Sequence[int] = (),
 ) -> tuple[Block, list[Crossing]]:
-    """Return one iteration in which each stage does its passes in the order in which `passes` lists them.
+    """Return one iteration in which each stage does its passes in the order in which `passes` lists
+    them.
 
     The other arguments are those of `gpipe`. Crossings are listed from the first boundary
     to the last and back.
@@ -109,15 +118,18 @@ def connected(
 ) -> Block:
     """Return passes and what they send, connected by order and by dependencies.
 
-    The passes of a lane (`lane_of`) follow each other as listed, each with the blocks `behind` it. A micro-batch passes
-    through the stages in each direction; `sent` holds what a pass sends to the next, if anything.
+    The passes of a lane (`lane_of`) follow each other as listed, each with the blocks `behind` it.
+    A micro-batch passes through the stages in each direction; `sent` holds what a pass sends to the
+    next, if anything.
     """
     lanes: dict[Hashable, list[Block]] = {}
     for each, unit in units.items():
         lanes.setdefault(lane_of(each), []).extend((unit, *(behind or {}).get(each, ())))
     # The way of each micro-batch through the stages, in each direction.
     paths: dict[tuple[str, int], list[Block]] = {}
-    for each in sorted(units, key=lambda each: each.stage if each.direction == "forward" else -each.stage):
+    for each in sorted(
+        units, key=lambda each: each.stage if each.direction == "forward" else -each.stage
+    ):
         path = paths.setdefault((each.direction, each.micro_batch), [])
         path += [units[each], sent[each]] if each in sent else [units[each]]
     rows = (series(*row) for row in (*lanes.values(), *paths.values()))
@@ -137,13 +149,14 @@ def _crossings(passes: Sequence[Pass], stages: int) -> list[Crossing]:
 def gpipe_passes(stages: int, micro_batches: int) -> list[Pass]:
     """Return all passes of an iteration, those of each stage in the order in which it does them.
 
-    **Schedule.** Every stage does the forward passes of all micro-batches in order, then the backward passes of all of
-    them in reverse order (GPipe, Huang et al., NeurIPS '19, Fig. 2c).
+    **Schedule.** Every stage does the forward passes of all micro-batches in order, then the
+    backward passes of all of them in reverse order (GPipe, Huang et al., NeurIPS '19, Fig. 2c).
 
-    **Arrangement.** The activations that cross one stage boundary in one iteration form an EchelonFlow, and so do the
-    gradients that cross it the other way (EchelonFlow, Pan et al., HotNets '22, section 3). Equation 6 of that paper
-    says ``d_0 = r`` and ``d_j = d_{j-1} + T``, where T is the *consumer's* time for a micro-batch (technical report,
-    S8): what arrives before the consumer has finished the previous micro-batch need not hurry.
+    **Arrangement.** The activations that cross one stage boundary in one iteration form an
+    EchelonFlow, and so do the gradients that cross it the other way (EchelonFlow, Pan et al.,
+    HotNets '22, section 3). Equation 6 of that paper says ``d_0 = r`` and ``d_j = d_{j-1} + T``,
+    where T is the *consumer's* time for a micro-batch (technical report, S8): what arrives before
+    the consumer has finished the previous micro-batch need not hurry.
     """
     order = range(1, micro_batches + 1)
     forward = (Pass("forward", s, m) for s in range(1, stages + 1) for m in order)
@@ -161,16 +174,18 @@ def gpipe(
 ) -> IterationGraph:
     """Return one iteration of a GPipe pipeline; `Pass` says how its steps are named.
 
-    `workers[s]` runs stage s, which takes `forward_s[s]` seconds forward and `backward_s[s]` seconds backward for each
-    micro-batch. `activation_bytes[s]` and `gradient_bytes[s]` cross the boundary between stages s and s+1 for each
-    micro-batch. Without `backward_s` the iteration is the forward pass alone. `gradient_bytes` defaults to
-    `activation_bytes`.
+    `workers[s]` runs stage s, which takes `forward_s[s]` seconds forward and `backward_s[s]`
+    seconds backward for each micro-batch. `activation_bytes[s]` and `gradient_bytes[s]` cross the
+    boundary between stages s and s+1 for each micro-batch. Without `backward_s` the iteration is
+    the forward pass alone. `gradient_bytes` defaults to `activation_bytes`.
     """
     passes = gpipe_passes(len(workers), micro_batches)
     if backward_s is None:
         passes = [each for each in passes if each.direction == "forward"]
     gradients = activation_bytes if gradient_bytes is None else gradient_bytes
-    block, crossings = pipeline(passes, workers, forward_s, activation_bytes, backward_s or (), gradients)
+    block, crossings = pipeline(
+        passes, workers, forward_s, activation_bytes, backward_s or (), gradients
+    )
     consumer_s = {"forward": forward_s, "backward": backward_s or ()}
     return block.graph(
         *(
@@ -186,31 +201,36 @@ def gpipe(
 def one_f_one_b_passes(stage: int, stages: int, micro_batches: int) -> Iterator[Pass]:
     """Yield the passes of `stage` (1..stages) in the order in which it does them.
 
-    **Schedule** (PipeDream-Flush: Narayanan et al., Memory-Efficient Pipeline-Parallel DNN Training, ICML '21;
-    Megatron-LM, Narayanan et al., SC '21, section 2.2.1; the alternation is PipeDream's, SOSP '19, section 3.2). Of p
-    stages, stage s (from 1) starts with p - s forward passes, then alternates one forward with one backward, and ends
-    with the p - s backward passes that are left. Both directions take the micro-batches in order, and the iteration
-    ends when the pipeline is empty. It takes as long as GPipe: if stages are equal, bubbles take (p - 1) / (m + p - 1)
-    of the time. But a stage keeps the activations of at most p - s + 1 micro-batches instead of all m.
+    **Schedule** (PipeDream-Flush: Narayanan et al., Memory-Efficient Pipeline-Parallel DNN
+    Training, ICML '21; Megatron-LM, Narayanan et al., SC '21, section 2.2.1; the alternation is
+    PipeDream's, SOSP '19, section 3.2). Of p stages, stage s (from 1) starts with p - s forward
+    passes, then alternates one forward with one backward, and ends with the p - s backward passes
+    that are left. Both directions take the micro-batches in order, and the iteration ends when the
+    pipeline is empty. It takes as long as GPipe: if stages are equal, bubbles take (p - 1) / (m + p
+    - 1) of the time. But a stage keeps the activations of at most p - s + 1 micro-batches instead
+    of all m.
 
-    **Arrangement.** What crosses a stage boundary in one direction is an EchelonFlow, as with GPipe. Ideal finish times
-    assume an infinitely fast network (EchelonFlow, Pan et al., HotNets '22, section 3). A flow is needed when the
-    consumer starts to compute on it, so the distances are those between the *starts of the consuming units in the
-    schedule itself*, run with flows that take no time. If all stages are equal, with forward time F and backward time
-    B, the forward flows into stage s have distances of
+    **Arrangement.** What crosses a stage boundary in one direction is an EchelonFlow, as with
+    GPipe. Ideal finish times assume an infinitely fast network (EchelonFlow, Pan et al., HotNets
+    '22, section 3). A flow is needed when the consumer starts to compute on it, so the distances
+    are those between the *starts of the consuming units in the schedule itself*, run with flows
+    that take no time. If all stages are equal, with forward time F and backward time B, the forward
+    flows into stage s have distances of
 
     * F while the consumer fills the pipeline, p - s times;
-    * F + B, and once more B for each of the p - s stages after it, where the warm-up ends: the consumer waits for the
-      first backward, which comes back from the last stage;
+    * F + B, and once more B for each of the p - s stages after it, where the warm-up ends: the
+      consumer waits for the first backward, which comes back from the last stage;
     * F + B from there on.
 
-    The backward flows have distances of F + B throughout. That is the pace of the last stage; the other stages keep it
-    by waiting where they have no forward passes left. GPipe's equation 6 counts only the consumer's own work between
-    one flow and the next. It would leave out this waiting, and call flows late that nobody waits for. If stages are
-    unequal, the slowest one sets the pace of all.
+    The backward flows have distances of F + B throughout. That is the pace of the last stage; the
+    other stages keep it by waiting where they have no forward passes left. GPipe's equation 6
+    counts only the consumer's own work between one flow and the next. It would leave out this
+    waiting, and call flows late that nobody waits for. If stages are unequal, the slowest one sets
+    the pace of all.
 
-    An iteration is late by no more than the latest of its flows: if every flow finishes within t of the time at which
-    it is needed, every unit starts within t of its time in the schedule, by induction along it.
+    An iteration is late by no more than the latest of its flows: if every flow finishes within t of
+    the time at which it is needed, every unit starts within t of its time in the schedule, by
+    induction along it.
     """
     warm_up = min(stages - stage, micro_batches)
     for m in range(1, warm_up + 1):
@@ -231,14 +251,17 @@ def one_f_one_b(
 ) -> IterationGraph:
     """Return one iteration of a 1F1B pipeline; the arguments are those of `gpipe`."""
     stages = len(workers)
-    passes = [each for s in range(1, stages + 1) for each in one_f_one_b_passes(s, stages, micro_batches)]
+    passes = [
+        each for s in range(1, stages + 1) for each in one_f_one_b_passes(s, stages, micro_batches)
+    ]
     gradients = activation_bytes if gradient_bytes is None else gradient_bytes
     block, crossings = pipeline(passes, workers, forward_s, activation_bytes, backward_s, gradients)
     start_s = earliest_start_s(Job("1f1b", *block.graph()), lambda _: Fraction(0))
     return block.graph(
         *(
             crossing.echelonflow(
-                start_s[each.consumer.unit] - start_s[crossing.passes[0].consumer.unit] for each in crossing.passes
+                start_s[each.consumer.unit] - start_s[crossing.passes[0].consumer.unit]
+                for each in crossing.passes
             )
             for crossing in crossings
         )
@@ -249,17 +272,19 @@ def one_f_one_b(
 class ReplicatedStage:
     """A stage of the model, and the ranks that replicate it.
 
-    Source: Narayanan et al., PipeDream: Generalized Pipeline Parallelism for DNN Training, SOSP '19, sections 3.2 and
-    3.3. Mini-batches enter the pipeline. A stage applies the gradients of each as soon as it has them, so the pipeline
-    is not emptied between mini-batches. The backward pass of a mini-batch uses the weights of its forward pass, which
-    the worker has stashed: one version for each mini-batch that it has in flight. No pass therefore waits for the
-    update of another mini-batch.
+    Source: Narayanan et al., PipeDream: Generalized Pipeline Parallelism for DNN Training, SOSP
+    '19, sections 3.2 and 3.3. Mini-batches enter the pipeline. A stage applies the gradients of
+    each as soon as it has them, so the pipeline is not emptied between mini-batches. The backward
+    pass of a mini-batch uses the weights of its forward pass, which the worker has stashed: one
+    version for each mini-batch that it has in flight. No pass therefore waits for the update of
+    another mini-batch.
 
-    The workers of a stage take mini-batches in turn, each its own in both directions. A worker of stage s starts with
-    as many forward passes as keep the stages behind it busy, which is the number of workers of stage s and all behind
-    it over that of stage s, rounded up; then it alternates one backward with one forward pass. After each round, in
-    which every worker of a stage has done one backward pass, a replicated stage all-reduces its gradients. Its workers
-    go on when they are summed.
+    The workers of a stage take mini-batches in turn, each its own in both directions. A worker of
+    stage s starts with as many forward passes as keep the stages behind it busy, which is the
+    number of workers of stage s and all behind it over that of stage s, rounded up; then it
+    alternates one backward with one forward pass. After each round, in which every worker of a
+    stage has done one backward pass, a replicated stage all-reduces its gradients. Its workers go
+    on when they are summed.
     """
 
     ranks: Sequence[str]
@@ -275,7 +300,8 @@ class ReplicatedStage:
 
 
 def versions(stages: Sequence[int], stage: int) -> int:
-    """Return how many mini-batches a worker of a stage has in flight, each with its version of the weights.
+    """Return how many mini-batches a worker of a stage has in flight, each with its version of the
+    weights.
 
     `stages` has the number of workers of each stage; `stage` counts from 1.
     """
@@ -283,7 +309,9 @@ def versions(stages: Sequence[int], stage: int) -> int:
 
 
 def schedule(stages: Sequence[int], mini_batches: int) -> Iterator[Pass]:
-    """Yield the passes of all mini-batches, those of each worker in the order in which it does them."""
+    """Yield the passes of all mini-batches, those of each worker in the order in which it does
+    them.
+    """
     for stage, workers in enumerate(stages, start=1):
         ahead = versions(stages, stage)
         for first in range(1, min(workers, mini_batches) + 1):
@@ -296,7 +324,9 @@ def schedule(stages: Sequence[int], mini_batches: int) -> Iterator[Pass]:
                     yield Pass("forward", stage, later)
 
 
-def one_f_one_b_rr(stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None = None) -> Block:
+def one_f_one_b_rr(
+    stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None = None
+) -> Block:
     """Return the passes of `mini_batches` through a pipeline that is empty before and after them.
 
     `Pass` says how passes and flows are named. ``sum-s1-k2`` is the all-reduce of the second
@@ -321,8 +351,13 @@ def one_f_one_b_rr(stages: Sequence[ReplicatedStage], mini_batches: int, algorit
             if each.direction == "forward"
             else ("gradient", between.gradient_bytes)
         )
-        src, dst = rank_of(each.stage, each.micro_batch), rank_of(each.consumer.stage, each.micro_batch)
-        return flow(f"{what}-s{each.stage}-m{each.micro_batch}", src, dst, size_bytes, each.micro_batch)
+        src, dst = (
+            rank_of(each.stage, each.micro_batch),
+            rank_of(each.consumer.stage, each.micro_batch),
+        )
+        return flow(
+            f"{what}-s{each.stage}-m{each.micro_batch}", src, dst, size_bytes, each.micro_batch
+        )
 
     return connected(
         {each: unit(each) for each in passes},
@@ -332,32 +367,45 @@ def one_f_one_b_rr(stages: Sequence[ReplicatedStage], mini_batches: int, algorit
     )
 
 
-def _sums(stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None) -> dict[Pass, list[Block]]:
-    """Return the all-reduces that follow backward passes; in the last round, some workers may have no mini-batch."""
+def _sums(
+    stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None
+) -> dict[Pass, list[Block]]:
+    """Return the all-reduces that follow backward passes; in the last round, some workers may have
+    no mini-batch.
+    """
     sums: dict[Pass, list[Block]] = {}
     for number, stage in enumerate(stages, start=1):
         workers = len(stage.ranks)
         if workers == 1 or not stage.parameter_bytes:
             continue
         for at in range(-(-mini_batches // workers)):
-            summed = collective(f"sum-s{number}-k{at + 1}", "all-reduce", stage.ranks, stage.parameter_bytes, algorithm)
+            summed = collective(
+                f"sum-s{number}-k{at + 1}",
+                "all-reduce",
+                stage.ranks,
+                stage.parameter_bytes,
+                algorithm,
+            )
             for first in range(1, min(workers, mini_batches) + 1):
                 last = range(first, mini_batches + 1, workers)[: at + 1][-1]
                 sums.setdefault(Pass("backward", number, last), []).append(summed)
     return sums
 
 
-def interleaved_passes(worker: int, workers: int, micro_batches: int, chunks: int) -> Iterator[Pass]:
+def interleaved_passes(
+    worker: int, workers: int, micro_batches: int, chunks: int
+) -> Iterator[Pass]:
     """Yield the passes of `worker` (from 0) in the order in which it does them.
 
     `micro_batches` is a multiple of `workers`.
 
-    Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC '21,
-    section 2.2.2. Of p workers with v chunks each, worker w (from 0) has the stages w, w + p, w + 2p... Micro-batches
-    go in groups of p: a worker does its first chunk for p micro-batches, then its second for the same, and so on;
-    backward in reverse order of chunks. It starts with 2(p - w - 1) + (v - 1)p forward passes, then alternates one
-    forward with one backward. Bubbles take (p - 1) / v times a forward and a backward pass of all chunks, but v times
-    as much is sent.
+    Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
+    Megatron-LM, SC '21, section 2.2.2. Of p workers with v chunks each, worker w (from 0) has the
+    stages w, w + p, w + 2p... Micro-batches go in groups of p: a worker does its first chunk for p
+    micro-batches, then its second for the same, and so on; backward in reverse order of chunks. It
+    starts with 2(p - w - 1) + (v - 1)p forward passes, then alternates one forward with one
+    backward. Bubbles take (p - 1) / v times a forward and a backward pass of all chunks, but v
+    times as much is sent.
     """
     passes = micro_batches * chunks
     warm_up = min(passes, 2 * (workers - worker - 1) + (chunks - 1) * workers)
@@ -368,7 +416,9 @@ def interleaved_passes(worker: int, workers: int, micro_batches: int, chunks: in
             yield _pass("backward", number - warm_up, worker, workers, chunks)
 
 
-def _pass(direction: Literal["forward", "backward"], number: int, worker: int, workers: int, chunks: int) -> Pass:
+def _pass(
+    direction: Literal["forward", "backward"], number: int, worker: int, workers: int, chunks: int
+) -> Pass:
     """Return a worker's pass of this number, from 0, of all that it does in one direction."""
     group, inside = divmod(number, workers * chunks)
     chunk, place = divmod(inside, workers)
@@ -380,12 +430,14 @@ def _pass(direction: Literal["forward", "backward"], number: int, worker: int, w
 def zero_bubble_passes(stage: int, stages: int, micro_batches: int) -> Iterator[Pass]:
     """Yield the passes of `stage` (1..stages) in the order in which it does them.
 
-    Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR '24, section 2.1. A backward pass is two: the gradient of
-    the input (here `backward`), which the stage before waits for, and the gradient of the weights (`weights`), which
-    nobody waits for. Stage s (from 1) of p starts with p - s forward passes and then alternates forward and backward as
-    in 1F1B. It puts off the weights of the first s - 1 micro-batches, does those of one micro-batch after each later
-    backward pass, and the rest at the end. A stage keeps no more activations than with 1F1B. Where F, B and W are the
-    times of the three passes, bubbles take (p - 1)(F + B - W), where 1F1B's take (p - 1)(F + B + W).
+    Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR '24, section 2.1. A backward pass is
+    two: the gradient of the input (here `backward`), which the stage before waits for, and the
+    gradient of the weights (`weights`), which nobody waits for. Stage s (from 1) of p starts with p
+    - s forward passes and then alternates forward and backward as in 1F1B. It puts off the weights
+    of the first s - 1 micro-batches, does those of one micro-batch after each later backward pass,
+    and the rest at the end. A stage keeps no more activations than with 1F1B. Where F, B and W are
+    the times of the three passes, bubbles take (p - 1)(F + B - W), where 1F1B's take (p - 1)(F + B
+    + W).
     """
     put_off = min(stage - 1, micro_batches)
     for each in one_f_one_b_passes(stage, stages, micro_batches):
@@ -401,16 +453,23 @@ class PipelineSchedule:
     """An order of passes for workers that have one or more chunks of the model each."""
 
     passes: Callable[[int, int, int], Iterable[Pass]]
-    """Returns all passes of an iteration for so many workers, micro-batches and chunks, those of each worker in the
-    order in which it does them. Worker w, from 0, has the stages w + 1, w + 1 + workers..."""
+    """Returns all passes of an iteration for so many workers, micro-batches and chunks, those of
+    each worker in the order in which it does them. Worker w, from 0, has the stages w + 1, w + 1 +
+    workers..."""
     chunked: bool = False
-    """Whether workers have several chunks, and the number of micro-batches is a multiple of that of workers."""
+    """Whether workers have several chunks, and the number of micro-batches is a multiple of that of
+    workers.
+    """
     splits_backward: bool = False
     """Whether the gradients of weights are passes of their own."""
 
 
-def _each_stage(schedule: Callable[[int, int, int], Iterable[Pass]]) -> Callable[[int, int, int], Iterable[Pass]]:
-    return lambda stages, count, _: [each for s in range(1, stages + 1) for each in schedule(s, stages, count)]
+def _each_stage(
+    schedule: Callable[[int, int, int], Iterable[Pass]],
+) -> Callable[[int, int, int], Iterable[Pass]]:
+    return lambda stages, count, _: [
+        each for s in range(1, stages + 1) for each in schedule(s, stages, count)
+    ]
 
 
 SCHEDULES: Mapping[str, PipelineSchedule] = {

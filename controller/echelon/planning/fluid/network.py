@@ -1,4 +1,6 @@
-"""The flows under way, the ports that they cross, and the neighbourhoods in which they share links."""
+"""The flows under way, the ports that they cross, and the neighbourhoods in which they share
+links.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ GRAIN_BYTES = 2.0**-20
 
 
 class FluidError(CodedError, RuntimeError):
-    """A run cannot go on because of the policy's answer: no rates, the wrong number of them, or for no time."""
+    """A run cannot go on because of the policy's answer: no rates, the wrong number of them, or for
+    no time.
+    """
 
     code: Code = "run-failed"
 
@@ -44,7 +48,9 @@ class FluidPort:
         self.fastest_Bps: float = 0
         """The rate of all flows if each were alone on its path."""
         self.always_narrow = False
-        """Whether the port can hold flows up even when it has room for all of them: a queue has a maximum share."""
+        """Whether the port can hold flows up even when it has room for all of them: a queue has a
+        maximum share.
+        """
         self.reverse: FluidPort | None = None
         """The port of the opposite direction, if acknowledgements take part of its link."""
         self.has_queues = False
@@ -66,7 +72,10 @@ class FluidPort:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FlowUnderWay(ActiveFlow):
-    """A flow in the network. `remaining_bytes` is as of `since_s`, from when on the flow has had its rate or more."""
+    """A flow in the network.
+
+    `remaining_bytes` is as of `since_s`, from when on the flow has had its rate or more.
+    """
 
     ports: tuple[FluidPort, ...]
     fastest_Bps: float  # noqa: N815
@@ -85,7 +94,10 @@ class FlowUnderWay(ActiveFlow):
 
 @dataclass(slots=True, eq=False)
 class Neighbourhood:
-    """Flows whose rates were set together, in order of their start. It ends when one of their rates is set again."""
+    """Flows whose rates were set together, in order of their start.
+
+    It ends when one of their rates is set again.
+    """
 
     flows: list[FlowUnderWay]
     ports: list[FluidPort]
@@ -94,9 +106,11 @@ class Neighbourhood:
 
 
 class FluidNetwork:
-    """The ports, the flows under way, and the flows whose rates may have to change since rates were set.
+    """The ports, the flows under way, and the flows whose rates may have to change since rates were
+    set.
 
-    `couple` tells what couples a flow to flows beside links, and `whole` whether all flows are one neighbourhood.
+    `couple` tells what couples a flow to flows beside links, and `whole` whether all flows are one
+    neighbourhood.
     """
 
     def __init__(
@@ -116,7 +130,9 @@ class FluidNetwork:
         """Flows whose rates must be set anew, beside those of `_expired`."""
         self._expired: list[Neighbourhood] = []
         self._moved = False
-        """Whether a flow has started or finished since rates were set, so that neighbourhoods may differ."""
+        """Whether a flow has started or finished since rates were set, so that neighbourhoods may
+        differ.
+        """
         self.changed = False
         """Whether a flow has started or finished, or rates must be set anew for another reason."""
 
@@ -190,7 +206,10 @@ class FluidNetwork:
             self._expired.append(neighbourhood)
 
     def take_touched(self, now_s: float) -> Iterable[Neighbourhood]:
-        """Return all neighbourhoods of flows whose rates must be set anew. Their remaining bytes are those of now."""
+        """Return all neighbourhoods of flows whose rates must be set anew.
+
+        Their remaining bytes are those of now.
+        """
         self.changed = False
         moved, self._moved = self._moved, False
         touched, self._touched = self._touched, {}
@@ -209,7 +228,9 @@ class FluidNetwork:
                 yield self._begin(*self._around(flow), now_s)
 
     def _around(self, first: FlowUnderWay) -> tuple[list[FlowUnderWay], list[FluidPort]]:
-        """Return the flows of the neighbourhood of a flow, in order of their start, and the ports with queues."""
+        """Return the flows of the neighbourhood of a flow, in order of their start, and the ports
+        with queues.
+        """
         search = self._searches
         first.seen = search
         found = [first]
@@ -233,7 +254,9 @@ class FluidNetwork:
         found.sort(key=_BY_START)
         return found, ports
 
-    def _begin(self, flows: list[FlowUnderWay], ports: list[FluidPort], now_s: float) -> Neighbourhood:
+    def _begin(
+        self, flows: list[FlowUnderWay], ports: list[FluidPort], now_s: float
+    ) -> Neighbourhood:
         neighbourhood = Neighbourhood(flows, ports)
         for flow in flows:
             if flow.neighbourhood is not None:

@@ -1,7 +1,8 @@
-"""The rates that switches give flows under a plan, without packets: from rankings, queues, levels, weights and shares.
+"""The rates that switches give flows under a plan, without packets: from rankings, queues, levels,
+weights and shares.
 
-A flow is entirely in the queue of its ranking. In a switch, waiting packets keep their queue, and a flow is promoted
-when its earlier packets have left; that takes a few packet times.
+A flow is entirely in the queue of its ranking. In a switch, waiting packets keep their queue, and a
+flow is promoted when its earlier packets have left; that takes a few packet times.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ from echelon.planning.rankings.fixed import Fixed
 class Windows:
     """The windows of senders, and the cost of acknowledgements.
 
-    A window begins with `initial` packets and opens by one for each that is acknowledged. In a queue where packets
-    wait, this doubles it with each round trip (slow start, RFC 5681). Each half window is acknowledged. (So is each
-    packet until the window is open, but these are few.) Acknowledgements return on the same path, before all other
-    traffic.
+    A window begins with `initial` packets and opens by one for each that is acknowledged. In a
+    queue where packets wait, this doubles it with each round trip (slow start, RFC 5681). Each half
+    window is acknowledged. (So is each packet until the window is open, but these are few.)
+    Acknowledgements return on the same path, before all other traffic.
     """
 
     packet_bytes: int = 1
     full: int = 1
     """Packets in flight when the window is open."""
     initial: int | None = 1
-    """Packets in flight at first; None: as many as the path holds (`echelon.planning.paths.packets_held`)."""
+    """Packets in flight at first; None: as many as the path holds
+    (`echelon.planning.paths.packets_held`).
+    """
     acknowledgement_bytes: int = 0
 
     def at_first(self, path: Sequence[str], fabric: Fabric) -> int:
@@ -45,8 +48,8 @@ class Windows:
         return min(packets_held(path, fabric, self.packet_bytes), self.full)
 
     def at(self, sent_bytes: float, initial: int) -> tuple[int, int | None]:
-        """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number of bytes up to which
-        that holds (None: for ever). `initial` are those at first."""
+        """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number
+        of bytes up to which that holds (None: for ever). `initial` are those at first."""
         window = end = initial
         while window < self.full and sent_bytes >= end * self.packet_bytes:
             window = min(2 * window, self.full)
@@ -68,7 +71,9 @@ class _AtPort:
     present: Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]] | None = None
     """The flows; None: to be found anew, since one has started or finished."""
     outdated: bool = False
-    """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a rank."""
+    """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a
+    rank.
+    """
     until_s: float | None = None
     """The time when the first rank ends."""
     counting: list[Rank] = field(default_factory=list)
@@ -115,7 +120,9 @@ class PlanExecution:
         self._at: dict[FluidPort, _AtPort] = {}
         for (node, following), port in ports.items():
             has_queues = node not in hosts or plan.ranks_at(node)
-            schedule = plan.schedules.get((node, following), plan.default_schedule) if has_queues else None
+            schedule = (
+                plan.schedules.get((node, following), plan.default_schedule) if has_queues else None
+            )
             shared = SharedPort(port.capacity_Bps, schedule)
             self._at[port] = _AtPort(shared)
             port.has_queues = has_queues
@@ -208,7 +215,9 @@ class PlanExecution:
             assert at.present is not None
             for execution in at.rated:
                 present = at.present[execution]
-                ends_s.append(execution.until_s(now_s, present, [rate_of[flow] for flow, _ in present]))
+                ends_s.append(
+                    execution.until_s(now_s, present, [rate_of[flow] for flow, _ in present])
+                )
         return [float(end_s) for end_s in ends_s if end_s is not None]
 
     def _rank(self, now_s: float, port: FluidPort, at: _AtPort) -> None:
@@ -220,7 +229,9 @@ class PlanExecution:
             at.present = self._present(port)
         for execution, present in at.present.items():
             by_rates = False
-            for (flow, _), rank in zip(present, execution.ranks(now_s, port.link, present), strict=True):
+            for (flow, _), rank in zip(
+                present, execution.ranks(now_s, port.link, present), strict=True
+            ):
                 before = at.ranks.get(flow)
                 if before is None or before.queue != rank.queue:
                     self._of[flow].sharer = None
@@ -234,7 +245,9 @@ class PlanExecution:
                 at.rated.append(execution)
         at.outdated = bool(at.counting or at.rated)
 
-    def _present(self, port: FluidPort) -> Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]]:
+    def _present(
+        self, port: FluidPort
+    ) -> Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]]:
         out: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}
         for flow in port.flows:
             of = self._of[flow]
@@ -256,7 +269,8 @@ class PlanExecution:
         for port in flow.ports:
             at = self._at[port]
             rank = at.ranks.get(flow)
-            # A flow that was never ranked is alone at the port, where its queue makes no difference.
+            # A flow that was never ranked is alone at the port, where its queue makes no
+            # difference.
             queues.append(at.shared.queue(0 if rank is None else rank.queue))
         most_Bps = flow.max_rate_Bps  # noqa: N806
         of.sharer = Sharer(queues, of.window, None if most_Bps is None else float(most_Bps))

@@ -35,7 +35,9 @@ class FluidResult:
     allocations: int
     """The number of times that rates were set."""
     work: int
-    """The sum, over these times, of the links on the paths of the flows concerned: what the run took."""
+    """The sum, over these times, of the links on the paths of the flows concerned: what the run
+    took.
+    """
 
     def iteration_times_s(self, job: str) -> tuple[float, ...]:
         """Return the durations of the job's finished iterations."""

@@ -1,19 +1,23 @@
 """The division of links between flows by the queues of their ports, at one moment.
 
-Packets decide this port by port. Here it is computed as a whole, with every sender as fast as its path allows:
+Packets decide this port by port. Here it is computed as a whole, with every sender as fast as its
+path allows:
 
-- A queue first gets its minimum share of the port. The rest serves queues of a higher level before those of a lower
-  one, and queues of one level in proportion to their weights (DWRR), none above its maximum share.
-- A queue is a FIFO, which serves flows in proportion to the packets that they have in it. A sender that keeps a window
-  in flight has that window in the queue where it waits, so flows that wait in one queue share it in proportion to their
-  windows. A sender of constant rate gets its full rate through, before the others share the rest, as long as the queue
-  carries it; beyond that, such senders share the queue in proportion to their rates.
-- A flow that waits elsewhere takes less than its share here, and the others share what it leaves: max-min fairness,
-  found by fixing the flows of the tightest queue first.
+- A queue first gets its minimum share of the port. The rest serves queues of a higher level before
+  those of a lower one, and queues of one level in proportion to their weights (DWRR), none above
+  its maximum share.
+- A queue is a FIFO, which serves flows in proportion to the packets that they have in it. A sender
+  that keeps a window in flight has that window in the queue where it waits, so flows that wait in
+  one queue share it in proportion to their windows. A sender of constant rate gets its full rate
+  through, before the others share the rest, as long as the queue carries it; beyond that, such
+  senders share the queue in proportion to their rates.
+- A flow that waits elsewhere takes less than its share here, and the others share what it leaves:
+  max-min fairness, found by fixing the flows of the tightest queue first.
 
-If every flow waits in a single queue, this is what packets do. A flow that waits in several FIFO queues of its path
-splits its window between them, and such a network shares in proportional fairness (Massoulié and Roberts, Bandwidth
-sharing: objectives and algorithms, INFOCOM '99); max-min fairness gives such a flow somewhat more.
+If every flow waits in a single queue, this is what packets do. A flow that waits in several FIFO
+queues of its path splits its window between them, and such a network shares in proportional
+fairness (Massoulié and Roberts, Bandwidth sharing: objectives and algorithms, INFOCOM '99); max-min
+fairness gives such a flow somewhat more.
 """
 
 from __future__ import annotations
@@ -32,8 +36,8 @@ _ONE_FIFO = (QueuePlan(level=0),)
 class SharedPort:
     """A link and the queues in front of it.
 
-    `schedule` is None for a host's interface, which is one FIFO. `reverse` is the port of the opposite direction, if
-    acknowledgements take part of its link.
+    `schedule` is None for a host's interface, which is one FIFO. `reverse` is the port of the
+    opposite direction, if acknowledgements take part of its link.
     """
 
     def __init__(self, capacity_Bps: float, schedule: PortSchedule | None) -> None:  # noqa: N803
@@ -59,27 +63,38 @@ class SharedQueue:
         self.port = port
         self.level = plan.level
         self.weight = plan.weight
-        self.most_Bps = capacity_Bps if plan.max_share is None else capacity_Bps * float(plan.max_share)
+        self.most_Bps = (
+            capacity_Bps if plan.max_share is None else capacity_Bps * float(plan.max_share)
+        )
         self.least_Bps = capacity_Bps if port.is_fifo else capacity_Bps * float(plan.min_share)
 
 
 class Sharer:
-    """Everything on which the share of a flow depends: the queues on its path, its window in flight, in any unit that
-    is the same for all flows, and the constant rate at which it sends (None: as fast as its window lets it)."""
+    """Everything on which the share of a flow depends: the queues on its path, its window in
+    flight, in any unit that is the same for all flows, and the constant rate at which it sends
+    (None: as fast as its window lets it)."""
 
     __slots__ = ("queues", "sent_Bps", "window")
 
-    def __init__(self, queues: Sequence[SharedQueue], window: int, sent_Bps: float | None = None) -> None:  # noqa: N803
+    def __init__(
+        self,
+        queues: Sequence[SharedQueue],
+        window: int,
+        sent_Bps: float | None = None,  # noqa: N803
+    ) -> None:
         self.queues = queues
         self.window = window
         self.sent_Bps = sent_Bps
 
 
-def shared_rates(sharers: Sequence[Sharer], acknowledging: float = 0) -> tuple[list[float], list[bool]]:
+def shared_rates(
+    sharers: Sequence[Sharer], acknowledging: float = 0
+) -> tuple[list[float], list[bool]]:
     """Return the rate of each flow, and whether it waits in a queue with others.
 
-    Every flow ends with a full link or a full queue on its path, or at its own rate. `acknowledging` is the bytes of
-    acknowledgements for each byte of a flow. They return on the same path, before all flows.
+    Every flow ends with a full link or a full queue on its path, or at its own rate.
+    `acknowledging` is the bytes of acknowledgements for each byte of a flow. They return on the
+    same path, before all flows.
     """
     taken: dict[SharedPort, float] = {}
     rates, narrow = _share(sharers, taken)
@@ -88,10 +103,13 @@ def shared_rates(sharers: Sequence[Sharer], acknowledging: float = 0) -> tuple[l
             for queue in sharer.queues if sharer.sent_Bps is None else ():
                 if (reverse := queue.port.reverse) is not None:
                     taken[reverse] = taken.get(reverse, 0) + rate * acknowledging
-        # Their rates change those of the data, which changes theirs a little; one step is close enough.
+        # Their rates change those of the data, which changes theirs a little; one step is close
+        # enough.
         rates, narrow = _share(sharers, taken)
     crowd = Counter([queue for sharer in sharers for queue in sharer.queues])
-    return rates, [any(crowd[q] > 1 and q.port in narrow for q in sharer.queues) for sharer in sharers]
+    return rates, [
+        any(crowd[q] > 1 and q.port in narrow for q in sharer.queues) for sharer in sharers
+    ]
 
 
 class _Link:
@@ -110,8 +128,8 @@ class _Link:
 
 
 _NOBODY, _WINDOWS, _CONSTANTS = 0, 1, 2
-"""The senders to whom a queue makes an offer: nobody, as flows wait in a queue of a higher level of the port; those
-that keep a window; those of constant rate, which go first."""
+"""The senders to whom a queue makes an offer: nobody, as flows wait in a queue of a higher level of
+the port; those that keep a window; those of constant rate, which go first."""
 
 
 class _Queue:
@@ -147,14 +165,14 @@ class _Queue:
         self.room = 0.0
         """How much more it can have."""
         self.offer = 0.0
-        """Bytes per second for each unit of a flow's window, or the part that a sender of constant rate gets of what it
-        lacks."""
+        """Bytes per second for each unit of a flow's window, or the part that a sender of constant
+        rate gets of what it lacks."""
         self.serves = _NOBODY
         self.members: list[_Filler] = []
         """The flows that waited when the pass began."""
         self.queued = 0
-        """The flows that still wait; of these, the number of those of constant rate, the windows of the others, and the
-        number of those to whom all queues on their path make an offer."""
+        """The flows that still wait; of these, the number of those of constant rate, the windows of
+        the others, and the number of those to whom all queues on their path make an offer."""
         self.constants = self.windows = self.ready = 0
 
 
@@ -183,8 +201,11 @@ class _Filler:
         return self.sharer.window if sent_Bps is None else sent_Bps - self.rate
 
 
-def _share(sharers: Sequence[Sharer], taken: dict[SharedPort, float]) -> tuple[list[float], set[SharedPort]]:
-    """Return the rate of each flow, and the ports that are narrow. `taken` is the rate of other traffic at a port.
+def _share(
+    sharers: Sequence[Sharer], taken: dict[SharedPort, float]
+) -> tuple[list[float], set[SharedPort]]:
+    """Return the rate of each flow, and the ports that are narrow. `taken` is the rate of other
+    traffic at a port.
 
     A port is wide, and can be ignored, if it has room for all its flows in any case.
     """
@@ -209,9 +230,12 @@ def _share(sharers: Sequence[Sharer], taken: dict[SharedPort, float]) -> tuple[l
             filler.rate = filler.fastest
             continue
         held_up.append((filler, queues))
-        if all(queue.least_Bps > 0 for queue in queues) and not all(queue.port.is_fifo for queue in queues):
+        if all(queue.least_Bps > 0 for queue in queues) and not all(
+            queue.port.is_fifo for queue in queues
+        ):
             promised.append((filler, queues))
-    # Flows of which all narrow queues have a minimum share get that first, as if each were a link of its own.
+    # Flows of which all narrow queues have a minimum share get that first, as if each were a link
+    # of its own.
     apart: dict[SharedQueue, _Queue] = {}
     for filler, queues in promised:
         for queue in queues:
@@ -220,12 +244,16 @@ def _share(sharers: Sequence[Sharer], taken: dict[SharedPort, float]) -> tuple[l
                 apart[queue] = _Queue(link, 0, queue.weight, queue.least_Bps)
         filler.queues = [apart[queue] for queue in queues]
     _fill([filler for filler, _ in promised], apart.values())
-    links = {port: _Link(port.capacity_Bps, taken.get(port, 0)) for port in demand if port in narrow}
+    links = {
+        port: _Link(port.capacity_Bps, taken.get(port, 0)) for port in demand if port in narrow
+    }
     together: dict[SharedQueue, _Queue] = {}
     for filler, queues in held_up:
         for queue in queues:
             if queue not in together:
-                together[queue] = _Queue(links[queue.port], queue.level, queue.weight, queue.most_Bps)
+                together[queue] = _Queue(
+                    links[queue.port], queue.level, queue.weight, queue.most_Bps
+                )
         filler.queues = [together[queue] for queue in queues]
     _fill([filler for filler, _ in held_up], together.values())
     return [filler.rate for filler in fillers], narrow
@@ -238,7 +266,8 @@ def _fill(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> None:
 
 
 def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
-    """Give each flow that can have more its rate, the tightest first. Return whether another pass may give more.
+    """Give each flow that can have more its rate, the tightest first. Return whether another pass
+    may give more.
 
     It may if a flow could not use what a queue kept for it, because of a higher level further on.
     """
@@ -267,8 +296,8 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
             else:
                 queue.windows += filler.sharer.window
             changed[queue.link] = None
-    # Offers by urgency: those of queues, and the rates of which flows can make use. Of equal offers, the one of the
-    # oldest flow goes first, and of its queues the first on its path.
+    # Offers by urgency: those of queues, and the rates of which flows can make use. Of equal
+    # offers, the one of the oldest flow goes first, and of its queues the first on its path.
     due: list[tuple[int, float, int, int, float, _Queue | _Filler, int]] = []
     oldest = 0
     left = len(waiting)
@@ -276,7 +305,9 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
     while left:
         for filler in _serve(changed):
             kind = _CONSTANTS if filler.constant else _WINDOWS
-            if filler.constant or filler.fastest < min([q.link.capacity - q.link.taken for q in filler.queues]):
+            if filler.constant or filler.fastest < min(
+                [q.link.capacity - q.link.taken for q in filler.queues]
+            ):
                 size = (filler.fastest - filler.rate) / filler.units
                 heappush(due, (-kind, _rounded(size), filler.number, -1, size, filler, 0))
         if left == len(waiting):
@@ -285,7 +316,12 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
             link.version += 1
             for queue in _offer(link):
                 first = next(f for f in queue.members if f.waiting and not f.refused)
-                entry = -queue.serves, _rounded(queue.offer), first.number, first.queues.index(queue)
+                entry = (
+                    -queue.serves,
+                    _rounded(queue.offer),
+                    first.number,
+                    first.queues.index(queue),
+                )
                 heappush(due, (*entry, queue.offer, queue, link.version))
         changed = {}
         chosen: Iterable[_Filler] = ()
@@ -294,7 +330,9 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
             if isinstance(what, _Filler):
                 chosen = [what] if what.waiting else ()
             elif version == what.link.version:
-                chosen = [filler for filler in what.members if filler.waiting and not filler.refused]
+                chosen = [
+                    filler for filler in what.members if filler.waiting and not filler.refused
+                ]
         else:
             # The levels of the ports contradict each other. The oldest flow goes first.
             while not waiting[oldest].waiting:
@@ -328,14 +366,17 @@ def _able(filler: _Filler) -> bool:
         return False
     for queue in filler.queues:
         link = queue.link
-        if link.used >= link.capacity * (1 - TOLERANCE) or queue.limit - queue.has <= TOLERANCE * link.capacity:
+        if (
+            link.used >= link.capacity * (1 - TOLERANCE)
+            or queue.limit - queue.has <= TOLERANCE * link.capacity
+        ):
             return False
     return True
 
 
 def _serve(changed: dict[_Link, None]) -> list[_Filler]:
-    """Find the queues of the highest level of each link at which flows wait. Return the flows to whom all queues on
-    their path make an offer from now on, and add their links to `changed`."""
+    """Find the queues of the highest level of each link at which flows wait. Return the flows to
+    whom all queues on their path make an offer from now on, and add their links to `changed`."""
     out = []
     for link in [*changed]:
         highest = max([queue.level for queue in link.queues if queue.queued], default=-1)
@@ -357,7 +398,9 @@ def _serve(changed: dict[_Link, None]) -> list[_Filler]:
 
 
 def _rounded(offer: float) -> float:
-    """Return the first 36 bits of an offer: offers that differ by the rounding of floats only are equal."""
+    """Return the first 36 bits of an offer: offers that differ by the rounding of floats only are
+    equal.
+    """
     high = offer * 131073.0
     return high - (high - offer)
 
@@ -376,24 +419,31 @@ def _offer(link: _Link) -> list[_Queue]:
         if queue.serves == _WINDOWS:
             queue.offer = queue.room / queue.windows
         else:
-            lacking = sum([filler.units for filler in queue.members if filler.waiting and filler.constant])
+            lacking = sum(
+                [filler.units for filler in queue.members if filler.waiting and filler.constant]
+            )
             queue.offer = min(queue.room / lacking, 1) if lacking else 0
     return out
 
 
 def _set_rooms(queues: Sequence[_Queue], left: float) -> None:
-    """Set how much more each of these queues, all of one level of a link, gets if all of them take what they can.
+    """Set how much more each of these queues, all of one level of a link, gets if all of them take
+    what they can.
 
-    Each gets the same for each unit of its weight, but no less than it has and no more than its maximum share.
+    Each gets the same for each unit of its weight, but no less than it has and no more than its
+    maximum share.
     """
     if left <= 0:
         for queue in queues:
             queue.room = 0
         return
     # Most often, no queue has more than its part or as much as its maximum share.
-    affordable = (left + sum([queue.has for queue in queues])) / sum([queue.weight for queue in queues])
+    affordable = (left + sum([queue.has for queue in queues])) / sum(
+        [queue.weight for queue in queues]
+    )
     if not all(queue.has <= affordable * queue.weight <= queue.limit for queue in queues):
-        # What they get together grows with the part per weight, with a bend where a queue begins or stops to grow.
+        # What they get together grows with the part per weight, with a bend where a queue begins or
+        # stops to grow.
         bends = [end / queue.weight for queue in queues for end in (queue.has, queue.limit)]
         affordable = max([bend for bend in bends if _growth(queues, bend) <= left], default=0)
         growing = sum([q.weight for q in queues if q.has <= affordable * q.weight < q.limit])
@@ -404,5 +454,9 @@ def _set_rooms(queues: Sequence[_Queue], left: float) -> None:
 
 
 def _growth(queues: Sequence[_Queue], per_weight: float) -> float:
-    """Return how much more these queues get together if each has so much for each unit of its weight."""
-    return sum([max(0, min(per_weight * queue.weight, queue.limit) - queue.has) for queue in queues])
+    """Return how much more these queues get together if each has so much for each unit of its
+    weight.
+    """
+    return sum(
+        [max(0, min(per_weight * queue.weight, queue.limit) - queue.has) for queue in queues]
+    )

@@ -1,18 +1,21 @@
 """Event-driven simulation of flows as fluids.
 
-Rates change only when a flow starts or finishes, when it reaches a threshold of its ranking, or when its sender has
-opened its window further. Between such events everything is linear. An event concerns only the flows of its
-neighbourhood: those that share links which could be full with it, directly or through others.
+Rates change only when a flow starts or finishes, when it reaches a threshold of its ranking, or
+when its sender has opened its window further. Between such events everything is linear. An event
+concerns only the flows of its neighbourhood: those that share links which could be full with it,
+directly or through others.
 
-Numbers are floats. Each rate is within a part of `sharing.TOLERANCE` of the exact one for the same flows, and links are
-overloaded by no more. The error of a time grows with the number of events before it, by some 1e-16 of the time each.
-Ties are broken by rule rather than by the last bit: what happens less than `SAME_TIME` apart happens at once (flows
-finish first, in order of their start, then the rest in the order in which it was announced), ranks that differ by less
-than a grain are equal, and of equal offers of queues that of the oldest flow goes first (`sharing`). Some closed loops
-are chaotic, above all those under fair sharing: a difference, and so the error, grows by half with every iteration or
-so.
+Numbers are floats. Each rate is within a part of `sharing.TOLERANCE` of the exact one for the same
+flows, and links are overloaded by no more. The error of a time grows with the number of events
+before it, by some 1e-16 of the time each. Ties are broken by rule rather than by the last bit: what
+happens less than `SAME_TIME` apart happens at once (flows finish first, in order of their start,
+then the rest in the order in which it was announced), ranks that differ by less than a grain are
+equal, and of equal offers of queues that of the oldest flow goes first (`sharing`). Some closed
+loops are chaotic, above all those under fair sharing: a difference, and so the error, grows by half
+with every iteration or so.
 
-The model leaves out packets, acknowledgements, propagation delay, and the time that end hosts take to react.
+The model leaves out packets, acknowledgements, propagation delay, and the time that end hosts take
+to react.
 """
 
 from __future__ import annotations
@@ -27,10 +30,30 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import NoRouteError, route
 from echelon.model.jobs.graph import Flow, FlowKey, Job
 from echelon.planning import execution
-from echelon.planning.allocation import ActiveFlow, Allocation, Allocator, FlowWatcher, Link, LocalAllocator
-from echelon.planning.execution import Completion, Instruction, JobExecution, Span, StartCompute, StartFlow
+from echelon.planning.allocation import (
+    ActiveFlow,
+    Allocation,
+    Allocator,
+    FlowWatcher,
+    Link,
+    LocalAllocator,
+)
+from echelon.planning.execution import (
+    Completion,
+    Instruction,
+    JobExecution,
+    Span,
+    StartCompute,
+    StartFlow,
+)
 from echelon.planning.fluid import native
-from echelon.planning.fluid.network import FlowUnderWay, FluidError, FluidNetwork, FluidPort, Neighbourhood
+from echelon.planning.fluid.network import (
+    FlowUnderWay,
+    FluidError,
+    FluidNetwork,
+    FluidPort,
+    Neighbourhood,
+)
 from echelon.planning.fluid.plan_execution import PlanExecution, Windows
 from echelon.planning.fluid.result import BackgroundFlow, FluidResult
 from echelon.planning.paths import links_of
@@ -76,45 +99,77 @@ def simulate(
 ) -> FluidResult:
     """Run `jobs` in closed loop on `fabric` as the plan that `policy` makes says.
 
-    - `ideal`: flows have the rates that the policy itself would give them (`echelon.planning.allocation.Allocator`), as
-      if switches had a queue for each flow. A policy that gives none has its plan executed. A policy whose plan is
-      reactive always gives the rates.
+    - `ideal`: flows have the rates that the policy itself would give them
+      (`echelon.planning.allocation.Allocator`), as if switches had a queue for each flow. A policy
+      that gives none has its plan executed. A policy whose plan is reactive always gives the rates.
     - `windows`: how senders open their windows; None: windows are equal and open from the start.
-    - `iterations` and `until` say when the run is over (`echelon.planning.execution`). Where `until` is a time in
-      seconds, jobs stop as under ``exactly``, the run ends at that time at the latest, and `iterations` may be None.
-    - `believed`: what the policy is told of the jobs if its profile of them is wrong: other offsets, durations and
-      sizes, but the same flows in the same EchelonFlows. What they compute and send is as in `jobs`.
+    - `iterations` and `until` say when the run is over (`echelon.planning.execution`). Where
+      `until` is a time in seconds, jobs stop as under ``exactly``, the run ends at that time at the
+      latest, and `iterations` may be None.
+    - `believed`: what the policy is told of the jobs if its profile of them is wrong: other
+      offsets, durations and sizes, but the same flows in the same EchelonFlows. What they compute
+      and send is as in `jobs`.
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
-    - `observe` is called with the time, all active flows (perhaps none) and their rates whenever rates are set;
-      `on_iteration` with job and iteration when one is finished.
+    - `observe` is called with the time, all active flows (perhaps none) and their rates whenever
+      rates are set; `on_iteration` with job and iteration when one is finished.
 
-    Raises `PlanError` if a flow has no path, `FluidError` if the policy stalls, `ValueError` for a job that cannot run.
+    Raises `PlanError` if a flow has no path, `FluidError` if the policy stalls, `ValueError` for a
+    job that cannot run.
     """
     if iterations is None and not isinstance(until, Fraction):
         raise ValueError(f"until={until!r} needs a number of iterations")
     told = jobs if believed is None else believed
     if _membership(told) != _membership(jobs):
-        raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
-    plan = policy.best_plan(told, fabric) if isinstance(policy, PatientPlanner) else policy.plan(told, fabric)
-    allocates = (ideal or plan.reactive or plan.allocated) and isinstance(policy, Allocator)
-    if not (allocates or plan.reactive or observe) and native.available() and native.executable(plan):
-        return _in_c(
-            jobs, fabric, plan, iterations, background, delays or {}, until, on_iteration, windows or Windows()
+        raise ValueError(
+            "the believed jobs do not have the same flows in the same EchelonFlows as the jobs"
         )
-    ports = {link: FluidPort(link, float(capacity_Bps)) for link, capacity_Bps in fabric.capacity_Bps.items()}
+    plan = (
+        policy.best_plan(told, fabric)
+        if isinstance(policy, PatientPlanner)
+        else policy.plan(told, fabric)
+    )
+    allocates = (ideal or plan.reactive or plan.allocated) and isinstance(policy, Allocator)
+    if (
+        not (allocates or plan.reactive or observe)
+        and native.available()
+        and native.executable(plan)
+    ):
+        return _in_c(
+            jobs,
+            fabric,
+            plan,
+            iterations,
+            background,
+            delays or {},
+            until,
+            on_iteration,
+            windows or Windows(),
+        )
+    ports = {
+        link: FluidPort(link, float(capacity_Bps))
+        for link, capacity_Bps in fabric.capacity_Bps.items()
+    }
     rates: _Rates
     if allocates:
         assert isinstance(policy, Allocator)
         rates = _Allocated(policy)
     elif plan.reactive:
-        raise PlanError(f"policy {plan.policy}: its plan is reactive, but it does not allocate rates")
+        raise PlanError(
+            f"policy {plan.policy}: its plan is reactive, but it does not allocate rates"
+        )
     else:
         rates = PlanExecution(plan, ports, fabric, windows or Windows())
-    run = _Run([job.name for job in jobs], plan, ports, rates, until, iterations, observe, on_iteration)
+    run = _Run(
+        [job.name for job in jobs], plan, ports, rates, until, iterations, observe, on_iteration
+    )
     for job in told:
         run.believe(job)
     for job in plan.delayed(jobs):
-        own = {(worker, i): delay for (name, worker, i), delay in (delays or {}).items() if name == job.name}
+        own = {
+            (worker, i): delay
+            for (name, worker, i), delay in (delays or {}).items()
+            if name == job.name
+        }
         run.add_job(job, own)
     for flow, links in _routed(background, fabric):
         run.add_background(flow, links)
@@ -144,7 +199,11 @@ def _in_c(
     for job in jobs:
         JobExecution[float](job)  # says what is wrong with a job
     network = native.NativeNetwork(
-        jobs, fabric, windows, _routed(background, fabric), {key: float(delay_s) for key, delay_s in delays.items()}
+        jobs,
+        fabric,
+        windows,
+        _routed(background, fabric),
+        {key: float(delay_s) for key, delay_s in delays.items()},
     )
     run = native.NativeRun(
         network,
@@ -163,7 +222,9 @@ def _in_c(
     return FluidResult(plan, records, run.background(), run.now_s, run.allocations, run.work)
 
 
-def _routed(background: Sequence[BackgroundFlow], fabric: Fabric) -> list[tuple[BackgroundFlow, tuple[Link, ...]]]:
+def _routed(
+    background: Sequence[BackgroundFlow], fabric: Fabric
+) -> list[tuple[BackgroundFlow, tuple[Link, ...]]]:
     """Return each background flow with its links. Raises `PlanError` for one without a path."""
     out = []
     for flow in background:
@@ -226,11 +287,13 @@ _Other: TypeAlias = tuple[str, str] | Callable[[], None]
 _What: TypeAlias = FlowUnderWay | Neighbourhood | _Other
 """A flow that finishes, a neighbourhood whose rates are no longer valid, or something else."""
 _Event = tuple[float, int, _What, int]
-"""A future event, sorted by time and then by when it was announced: (time, sequence, what happens, version of the
-flow's rate)."""
+"""A future event, sorted by time and then by when it was announced: (time, sequence, what happens,
+version of the flow's rate)."""
 
 _MOST_STALLED = 1000
-"""The number of times in a row that a policy's rates may be valid for less time than a float can tell."""
+"""The number of times in a row that a policy's rates may be valid for less time than a float can
+tell.
+"""
 
 
 class _Run:
@@ -256,7 +319,9 @@ class _Run:
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
         self._arranged: dict[FlowKey, tuple[str, float]] = {}
         self._end_s = None if isinstance(until, str) else float(until)
-        self._completion = Completion(jobs, iterations, until if isinstance(until, str) else "exactly")
+        self._completion = Completion(
+            jobs, iterations, until if isinstance(until, str) else "exactly"
+        )
         self._observe = observe
         self._on_iteration = on_iteration
         self._network = FluidNetwork(ports, rates.neighbourhood, rates.whole)
@@ -306,14 +371,17 @@ class _Run:
                 self.now_s = self._end_s
                 return
             if following is None:
-                raise FluidError(f"at {self.now_s} s the policy gives no flow a rate, and nothing else happens")
+                raise FluidError(
+                    f"at {self.now_s} s the policy gives no flow a rate, and nothing else happens"
+                )
             self.now_s = following
             self._latest_s = following + following * SAME_TIME
 
     def _catch_up(self) -> None:
         """Handle everything that happens now, and what follows from it without any time passing.
 
-        Flows finish first, in order of their start, since the rates of others depend on them only later.
+        Flows finish first, in order of their start, since the rates of others depend on them only
+        later.
         """
         while True:
             flows, others = self._take_due()
@@ -336,7 +404,10 @@ class _Run:
                 others = self._take_due()[1]
 
     def _take_due(self) -> tuple[list[FlowUnderWay], list[_Other]]:
-        """Remove from the events what happens by now. Return the flows that finish, and the rest in order."""
+        """Remove from the events what happens by now.
+
+        Return the flows that finish, and the rest in order.
+        """
         flows: list[FlowUnderWay] = []
         others: list[_Other] = []
         events = self._events
@@ -388,7 +459,9 @@ class _Run:
         ideal_s: float,
         most_Bps: float | None,  # noqa: N803
     ) -> None:
-        flow = self._network.new(key, iteration, echelonflow, links, size_bytes, self.now_s, ideal_s, most_Bps)
+        flow = self._network.new(
+            key, iteration, echelonflow, links, size_bytes, self.now_s, ideal_s, most_Bps
+        )
         if size_bytes and links:
             self._rates.started(self.now_s, flow)
             self._network.add(flow)
@@ -413,7 +486,9 @@ class _Run:
             allocation = self._rates.allocate(now_s, neighbourhood)
             rates = allocation.rates_Bps
             if len(rates) != len(flows):
-                raise FluidError(f"the policy answers with {len(rates)} rates for {len(flows)} flows")
+                raise FluidError(
+                    f"the policy answers with {len(rates)} rates for {len(flows)} flows"
+                )
             for flow, given in zip(flows, rates, strict=True):
                 rate = float(given)
                 if rate != flow.rate_Bps:
@@ -430,11 +505,16 @@ class _Run:
             present = list(self._network.flows.values())
             for flow in present:
                 self._network.advance(flow, now_s)
-            together = Allocation(tuple([flow.rate_Bps for flow in present]), min(valid_until_s, default=None))
+            together = Allocation(
+                tuple([flow.rate_Bps for flow in present]), min(valid_until_s, default=None)
+            )
             self._observe(now_s, present, together)
 
     def _end_of_validity_s(self, time_s: float) -> float:
-        """Return the time, or a later one if it counts as now. Raises `FluidError` if the policy makes no progress."""
+        """Return the time, or a later one if it counts as now.
+
+        Raises `FluidError` if the policy makes no progress.
+        """
         if time_s > self._latest_s:
             self._stalled = 0
             return time_s

@@ -24,17 +24,23 @@ MOST_SHARED = 250_000
 
 
 def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
-    """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`; see `mean_time_s`."""
-    spans = [(float(of.start), None if of.finish is None else float(of.finish)) for of in record.iterations]
+    """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`; see
+    `mean_time_s`.
+    """
+    spans = [
+        (float(of.start), None if of.finish is None else float(of.finish))
+        for of in record.iterations
+    ]
     return mean_time_s(spans, end_s) / alone_s
 
 
 def mean_time_s(spans: Sequence[tuple[float, float | None]], end_s: float) -> float:
-    """Return the mean time of iterations, given by start and finish (None: unfinished), in a run until `end_s`.
+    """Return the mean time of iterations, given by start and finish (None: unfinished), in a run
+    until `end_s`.
 
-    Iterations that start in the first third do not count. The last, unfinished one counts with the time that it has
-    taken if that is more than the mean of the others: a job that starves is slow. If no iteration counts, the longer of
-    the last two does.
+    Iterations that start in the first third do not count. The last, unfinished one counts with the
+    time that it has taken if that is more than the mean of the others: a job that starves is slow.
+    If no iteration counts, the longer of the last two does.
     """
     times_s = [(end_s if finish_s is None else finish_s) - start_s for start_s, finish_s in spans]
     counted_s = [
@@ -49,7 +55,9 @@ def mean_time_s(spans: Sequence[tuple[float, float | None]], end_s: float) -> fl
     return fmean(counted_s)
 
 
-def flows_of_prediction(jobs: Sequence[Job], alone_s: Mapping[str, Fraction], rounds: int = ROUNDS) -> int:
+def flows_of_prediction(
+    jobs: Sequence[Job], alone_s: Mapping[str, Fraction], rounds: int = ROUNDS
+) -> int:
     """Return how many flows the prediction for these jobs runs at most, over all iterations."""
     end_s = _end_s(alone_s, rounds)
     return sum(len(job.flows) * -(-end_s // alone_s[job.name]) for job in jobs)
@@ -62,14 +70,19 @@ def predicted_slowdowns(
     alone_s: Mapping[str, Fraction],
     rounds: int = ROUNDS,
 ) -> dict[str, float]:
-    """Return the slowdown of each job if all begin together, by name. `alone_s` has the seconds of an iteration alone;
-    so many `rounds` of the longest are simulated.
+    """Return the slowdown of each job if all begin together, by name. `alone_s` has the seconds of
+    an iteration alone; so many `rounds` of the longest are simulated.
 
     Raises as `simulate` does.
     """
     end_s = _end_s(alone_s, rounds)
-    run = simulate([replace(job, start_s=Fraction(0)) for job in jobs], fabric, planner, None, until=end_s)
-    return {name: slowdown(record, float(end_s), float(alone_s[name])) for name, record in run.jobs.items()}
+    run = simulate(
+        [replace(job, start_s=Fraction(0)) for job in jobs], fabric, planner, None, until=end_s
+    )
+    return {
+        name: slowdown(record, float(end_s), float(alone_s[name]))
+        for name, record in run.jobs.items()
+    }
 
 
 def _end_s(alone_s: Mapping[str, Fraction], rounds: int) -> Fraction:

@@ -1,10 +1,24 @@
-"""The policies: each a published way of sharing the network between training jobs, in a module of its name.
+"""The policies: each a published way of sharing the network between training jobs, in a module of
+its name.
 
-In come jobs and a fabric. Out comes a plan: ranking and path of each flow, and the queues of each port. Begin with
-`base`, which says what a policy is; `registry` finds them by entry point.
+In come jobs and a fabric. Out comes a plan: ranking and path of each flow, and the queues of each
+port. Begin with `base`, which says what a policy is; `registry` finds them by entry point.
 """
 
 from echelon.planning.plan import PlanError
-from echelon.planning.policies.registry import PolicyChoiceError, choices, make_policy, parse_parameters, policy_names
+from echelon.planning.policies.registry import (
+    PolicyChoiceError,
+    choices,
+    make_policy,
+    parse_parameters,
+    policy_names,
+)
 
-__all__ = ["PlanError", "PolicyChoiceError", "choices", "make_policy", "parse_parameters", "policy_names"]
+__all__ = [
+    "PlanError",
+    "PolicyChoiceError",
+    "choices",
+    "make_policy",
+    "parse_parameters",
+    "policy_names",
+]

@@ -1,13 +1,15 @@
-"""Aalo: coflows in queues by the bytes that they have sent, without knowing how many they will send.
+"""Aalo: coflows in queues by the bytes that they have sent, without knowing how many they will
+send.
 
-Source: Chowdhury, Stoica, Efficient Coflow Scheduling Without Prior Knowledge, SIGCOMM '15: D-CLAS (discretized
-coflow-aware least-attained service), section 4. A coflow begins in the first of K queues and goes to the next when it
-has sent Q0 bytes, then E × Q0, E² × Q0 and so on. In a queue the coflow that arrived first goes first.
+Source: Chowdhury, Stoica, Efficient Coflow Scheduling Without Prior Knowledge, SIGCOMM '15: D-CLAS
+(discretized coflow-aware least-attained service), section 4. A coflow begins in the first of K
+queues and goes to the next when it has sent Q0 bytes, then E × Q0, E² × Q0 and so on. In a queue
+the coflow that arrived first goes first.
 
-The paper's defaults are K = 10, E = 10 and Q0 = 10 MB at 1 Gbit/s. Q0 is given here as the time that the slowest link
-of the fabric needs for it, so that it means the same at all rates. The paper shares links between queues by weight;
-here they have strict priority by default (`share`), as in the authors' simulator. Flows of one coflow share what it
-gets in max-min fairness.
+The paper's defaults are K = 10, E = 10 and Q0 = 10 MB at 1 Gbit/s. Q0 is given here as the time
+that the slowest link of the fabric needs for it, so that it means the same at all rates. The paper
+shares links between queues by weight; here they have strict priority by default (`share`), as in
+the authors' simulator. Flows of one coflow share what it gets in max-min fairness.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class _History:
     def update(self, flows: Sequence[ActiveFlow]) -> None:
         """Take the flows that are active now; all others have sent all their bytes."""
         now = {flow.flow: flow for flow in flows}
-        self.finished_bytes += sum(flow.size_bytes for name, flow in self.active.items() if name not in now)
+        self.finished_bytes += sum(
+            flow.size_bytes for name, flow in self.active.items() if name not in now
+        )
         self.active = now
 
 
@@ -76,7 +80,9 @@ class _WholeCoflows(FlowSharing):
             active = [flows[i] for i in indices]
             known = histories.get((job, echelonflow))
             if known is None or known.iteration != iteration:
-                known = histories[job, echelonflow] = _History(iteration, min(flow.sequence for flow in active))
+                known = histories[job, echelonflow] = _History(
+                    iteration, min(flow.sequence for flow in active)
+                )
             known.update(active)
             self._history[coflow] = known
 
@@ -91,9 +97,10 @@ class _WholeCoflows(FlowSharing):
 class Aalo:
     """D-CLAS: queues by bytes sent between coflows, first come first served in a queue.
 
-    A coflow is the flows of one EchelonFlow in one iteration. Switches count its bytes themselves (`Attained`), so
-    there is no central scheduler. They know only the bytes that cross them, and serve a queue packet by packet: the
-    coflows in it share the link. `allocate` counts all bytes, and serves the coflows in a queue one after the other.
+    A coflow is the flows of one EchelonFlow in one iteration. Switches count its bytes themselves
+    (`Attained`), so there is no central scheduler. They know only the bytes that cross them, and
+    serve a queue packet by packet: the coflows in it share the link. `allocate` counts all bytes,
+    and serves the coflows in a queue one after the other.
     """
 
     name = "aalo"
@@ -110,7 +117,9 @@ class Aalo:
         growth: Annotated[int, Field(ge=2, le=100)] = 10
         """E."""
         share: Literal["strict", "weighted"] = "strict"
-        """The sharing of a link between queues: strictly by priority, or by weights K, K - 1, and so on to 1."""
+        """The sharing of a link between queues: strictly by priority, or by weights K, K - 1, and
+        so on to 1.
+        """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self._parameters = self.Parameters() if parameters is None else parameters
@@ -129,7 +138,9 @@ class Aalo:
         chosen = self._parameters
         of_jobs = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
-        first = max(1, int(min(self._capacities.values(), default=Fraction(1)) * chosen.first_ms / 1000))
+        first = max(
+            1, int(min(self._capacities.values(), default=Fraction(1)) * chosen.first_ms / 1000)
+        )
         self._thresholds = thresholds_bytes(first, chosen.growth, chosen.queues)
         names = {job.name for job in jobs}
         self._histories = {key: of for key, of in self._histories.items() if key[0] in names}
@@ -143,15 +154,24 @@ class Aalo:
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of D-CLAS until a coflow changes its queue. Best effort gets what no coflow can use."""
+        """Return the rates of D-CLAS until a coflow changes its queue.
+
+        Best effort gets what no coflow can use.
+        """
         sharing = _WholeCoflows(flows, self._capacities, self._histories)
         change_s = self.share(sharing)
         return Allocation(sharing.rates_Bps(), None if change_s is None else now_s + change_s)
 
     def share(self, sharing: CoflowSharing) -> Number | None:
-        """Give rates. Return the seconds after which a coflow changes its queue; None: not before a flow finishes."""
+        """Give rates.
+
+        Return the seconds after which a coflow changes its queue; None: not before a flow finishes.
+        """
         sent = {coflow: sharing.sent_bytes(coflow) for coflow in sharing.coflows}
-        queue_of = {coflow: bisect_right(self._thresholds, of + ROUNDING_BYTES) for coflow, of in sent.items()}
+        queue_of = {
+            coflow: bisect_right(self._thresholds, of + ROUNDING_BYTES)
+            for coflow, of in sent.items()
+        }
         order = sorted(sent, key=lambda coflow: queue_of[coflow])  # of equals, the first to arrive
         if self._parameters.share == "weighted":
             self._share_by_weight(sharing, queue_of, order)
@@ -161,7 +181,8 @@ class Aalo:
             (
                 (self._thresholds[queue_of[coflow]] - sent[coflow]) / rate
                 for coflow in order
-                if queue_of[coflow] < len(self._thresholds) and (rate := sharing.rate_Bps(coflow)) > 0
+                if queue_of[coflow] < len(self._thresholds)
+                and (rate := sharing.rate_Bps(coflow)) > 0
             ),
             default=None,
         )
@@ -178,7 +199,9 @@ class Aalo:
         for link, at in queues_at.items():
             weights = {queue: self._parameters.queues - queue for queue in at}
             for queue, weight in weights.items():
-                left.setdefault(queue, {})[link] = sharing.residual_Bps[link] * weight / sum(weights.values())
+                left.setdefault(queue, {})[link] = (
+                    sharing.residual_Bps[link] * weight / sum(weights.values())
+                )
         for coflow in order:
             sharing.fill_evenly([coflow], left[queue_of[coflow]])
         for link, at in queues_at.items():
@@ -186,26 +209,36 @@ class Aalo:
 
 
 def _schedule(share: str, queues: int) -> tuple[QueuePlan, ...]:
-    """Return the queues of a port: those of D-CLAS from the last of `JOB_QUEUES` down, below acknowledgements."""
+    """Return the queues of a port: those of D-CLAS from the last of `JOB_QUEUES` down, below
+    acknowledgements.
+    """
     strict = share == "strict"
     first, top = JOB_QUEUES[-1], (JOB_QUEUES[-1] if strict else 1) + 1
 
     def plan(queue: int) -> QueuePlan:
         if queue == BEST_EFFORT_QUEUE:
             return QueuePlan(level=0)
-        return QueuePlan(level=queue) if strict else QueuePlan(level=1, weight=max(1, queues - (first - queue)))
+        return (
+            QueuePlan(level=queue)
+            if strict
+            else QueuePlan(level=1, weight=max(1, queues - (first - queue)))
+        )
 
     return (*(plan(queue) for queue in (BEST_EFFORT_QUEUE, *JOB_QUEUES)), QueuePlan(level=top))
 
 
 def _ranked(job: Job, paths: Paths, thresholds: tuple[int, ...]) -> tuple[FlowPlan, ...]:
     order = tuple(reversed(JOB_QUEUES))[: len(thresholds) + 1]
-    group_of = {flow: echelonflow.name for echelonflow in job.echelonflows for flow in echelonflow.flows}
+    group_of = {
+        flow: echelonflow.name for echelonflow in job.echelonflows for flow in echelonflow.flows
+    }
     return tuple(
         FlowPlan(
             job.name,
             flow,
-            Attained(group_of[flow], thresholds, order) if flow in group_of else Fixed(BEST_EFFORT_QUEUE),
+            Attained(group_of[flow], thresholds, order)
+            if flow in group_of
+            else Fixed(BEST_EFFORT_QUEUE),
             path,
         )
         for flow, path in paths.items()

@@ -31,17 +31,19 @@ class Carried(Protocol):
 class Policy(Protocol):
     """A published way of sharing the network between jobs.
 
-    Its class has an attribute `Parameters`, a `Section` with typed fields and defaults, and is made from an instance of
-    it; see `echelon.planning.policies.registry`. A policy that is also an `echelon.planning.allocation.Allocator` says
-    which rates it would give every flow if switches had a queue for each: the central scheduler of a reactive policy
-    turns them into weights of queues, and the fluid simulator's ideal mode runs them as they are.
+    Its class has an attribute `Parameters`, a `Section` with typed fields and defaults, and is made
+    from an instance of it; see `echelon.planning.policies.registry`. A policy that is also an
+    `echelon.planning.allocation.Allocator` says which rates it would give every flow if switches
+    had a queue for each: the central scheduler of a reactive policy turns them into weights of
+    queues, and the fluid simulator's ideal mode runs them as they are.
 
-    Its class may say in `needs` what it has to know or have, in a few words, and in `source` where it was published.
+    Its class may say in `needs` what it has to know or have, in a few words, and in `source` where
+    it was published.
 
     It says `reactive = True` if its plans need a scheduler that hears of every flow.
 
-    A policy whose plans depend on those before has it in an attribute `carried`. The service keeps that, so that a
-    restart changes no plan.
+    A policy whose plans depend on those before has it in an attribute `carried`. The service keeps
+    that, so that a restart changes no plan.
     """
 
     @property
@@ -50,8 +52,8 @@ class Policy(Protocol):
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return the plan for the switches. Raises `PlanError` if the fabric cannot carry the jobs.
 
-        `paths` chooses the paths of connections, unless the policy chooses them itself; by default a connection stays
-        on its path for as long as that is a shortest one.
+        `paths` chooses the paths of connections, unless the policy chooses them itself; by default
+        a connection stays on its path for as long as that is a shortest one.
         """
 
 
@@ -106,7 +108,9 @@ class GroupPlan(Generic[C]):
 
     candidate: C
     choice: Choice[C] | None = None
-    """The search that chose it; None: it has not been searched for, or was searched for before a restart."""
+    """The search that chose it; None: it has not been searched for, or was searched for before a
+    restart.
+    """
     before: C | None = None
     """The plan that the search replaced."""
 
@@ -134,7 +138,9 @@ class Reporting(Protocol):
 
 @runtime_checkable
 class Patient(Reporting, Protocol):
-    """A policy that searches for its best plan, and says how far it is; with 1 when it has the plan."""
+    """A policy that searches for its best plan, and says how far it is; with 1 when it has the
+    plan.
+    """
 
     @property
     def simulated_iterations(self) -> int:
@@ -143,7 +149,9 @@ class Patient(Reporting, Protocol):
 
 @runtime_checkable
 class Searching(Protocol):
-    """A policy that has a plan at once, and a better one for each group of jobs once somebody has run a search."""
+    """A policy that has a plan at once, and a better one for each group of jobs once somebody has
+    run a search.
+    """
 
     def searches(
         self,
@@ -161,8 +169,8 @@ class Searching(Protocol):
         """Follow the result of a search. Return whether the next plan differs."""
 
     def reject(self, group: Group) -> Choice[Labelled] | None:
-        """Take back what `adopt` did last for the group, because the switches cannot carry it. Return the next best
-        result of the same search, if there is one."""
+        """Take back what `adopt` did last for the group, because the switches cannot carry it.
+        Return the next best result of the same search, if there is one."""
 
     @property
     def choices(self) -> Mapping[Group, GroupPlan[Labelled]]:

@@ -1,7 +1,7 @@
 """Coflows under way: what policies know of them, and the rates that they give them.
 
-A policy of coflows divides the network through a `CoflowSharing`, so that one text of it serves flows on any fabric
-(`FlowSharing`) and whole traces on one big switch (`research.coflow_replay`).
+A policy of coflows divides the network through a `CoflowSharing`, so that one text of it serves
+flows on any fabric (`FlowSharing`) and whole traces on one big switch (`research.coflow_replay`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from echelon.planning.policies.spread import Spread
 CoflowKey: TypeAlias = tuple[str, int, str]
 """Job, iteration and EchelonFlow."""
 ROUNDING = 2**30
-"""A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
+"""A link is full if at most its capacity divided by this is left, since rates may have been
+rounded.
+"""
 
 
 class CoflowSharing(Protocol):
-    """The coflows under way, the bandwidth that is left, and the rates that their flows have been given so far.
+    """The coflows under way, the bandwidth that is left, and the rates that their flows have been
+    given so far.
 
     Links have keys, rates are in bytes per second.
     """
@@ -51,10 +54,18 @@ class CoflowSharing(Protocol):
         """Return the sum of the rates that the flows of a coflow have been given."""
 
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
-        """Give each flow of a coflow the rate at which it finishes in that time, and take it from the residual."""
+        """Give each flow of a coflow the rate at which it finishes in that time, and take it from
+        the residual.
+        """
 
-    def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
-        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and take them from it."""
+    def fill_evenly(
+        self,
+        coflows: Iterable[CoflowKey],
+        residual_Bps: MutableMapping[Link, Number],  # noqa: N803
+    ) -> None:
+        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and
+        take them from it.
+        """
 
     def fill_in_order(self) -> None:
         """Give each flow in order of arrival all that is left on its path."""
@@ -68,17 +79,24 @@ class CoflowPolicy(Protocol):
         """Learn the capacities of the fabric, and return the plan for its switches."""
 
     def share(self, sharing: CoflowSharing) -> Number | None:
-        """Give rates. Return the seconds for which they hold; None: until a flow starts or finishes."""
+        """Give rates.
+
+        Return the seconds for which they hold; None: until a flow starts or finishes.
+        """
 
 
 class FlowSharing:
     """The `CoflowSharing` of flows under way on a fabric.
 
-    A coflow is the flows of one EchelonFlow in one iteration that are active now. Best effort, in no EchelonFlow, gets
-    what coflows leave, in max-min fair shares.
+    A coflow is the flows of one EchelonFlow in one iteration that are active now. Best effort, in
+    no EchelonFlow, gets what coflows leave, in max-min fair shares.
     """
 
-    def __init__(self, flows: Sequence[ActiveFlow], capacities_Bps: Mapping[Link, Fraction]) -> None:  # noqa: N803
+    def __init__(
+        self,
+        flows: Sequence[ActiveFlow],
+        capacities_Bps: Mapping[Link, Fraction],  # noqa: N803
+    ) -> None:
         self.flows = flows
         self.members: dict[CoflowKey, list[int]] = {}
         """The indices into `flows` of each coflow."""
@@ -87,7 +105,9 @@ class FlowSharing:
             if flow.echelonflow is None:
                 self._best_effort.append(index)
             else:
-                self.members.setdefault((flow.job, flow.iteration, flow.echelonflow), []).append(index)
+                self.members.setdefault((flow.job, flow.iteration, flow.echelonflow), []).append(
+                    index
+                )
         self._rates: list[Number] = [ZERO] * len(flows)
         self.residual_Bps: MutableMapping[Link, Number] = residual_of(capacities_Bps, flows)
         """The rate left on each link that `flows` use."""
@@ -96,7 +116,9 @@ class FlowSharing:
     @property
     def coflows(self) -> Sequence[CoflowKey]:
         """Return the coflows in the order of their first active flow."""
-        arrival = {coflow: min(self.flows[i].sequence for i in of) for coflow, of in self.members.items()}
+        arrival = {
+            coflow: min(self.flows[i].sequence for i in of) for coflow, of in self.members.items()
+        }
         return sorted(arrival, key=lambda coflow: arrival[coflow])
 
     def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
@@ -109,14 +131,18 @@ class FlowSharing:
 
     def sent_bytes(self, coflow: CoflowKey) -> Number:
         """Return what the active flows of a coflow have sent."""
-        return sum(self.flows[i].size_bytes - self.flows[i].remaining_bytes for i in self.members[coflow])
+        return sum(
+            self.flows[i].size_bytes - self.flows[i].remaining_bytes for i in self.members[coflow]
+        )
 
     def rate_Bps(self, coflow: CoflowKey) -> Number:  # noqa: N802
         """Return the sum of the rates that the flows of a coflow have been given."""
         return sum(self._rates[i] for i in self.members[coflow])
 
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
-        """Give each flow of a coflow the rate at which it finishes in that time, and take it from the residual."""
+        """Give each flow of a coflow the rate at which it finishes in that time, and take it from
+        the residual.
+        """
         for i in self.members[coflow]:
             flow = self.flows[i]
             self._rates[i] = rate = flow.remaining_bytes / seconds
@@ -124,15 +150,23 @@ class FlowSharing:
                 self.residual_Bps[link] -= rate
         self._settle(self.members[coflow], self.residual_Bps)
 
-    def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
-        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and take them from it."""
+    def fill_evenly(
+        self,
+        coflows: Iterable[CoflowKey],
+        residual_Bps: MutableMapping[Link, Number],  # noqa: N803
+    ) -> None:
+        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and
+        take them from it.
+        """
         chosen = [i for coflow in coflows for i in self.members[coflow]]
         fill_evenly(self.flows, chosen, residual_Bps, self._rates)
         self._settle(chosen, residual_Bps)
 
     def fill_in_order(self) -> None:
         """Give each flow in order of arrival all that is left on its path."""
-        chosen = sorted((i for of in self.members.values() for i in of), key=lambda i: self.flows[i].sequence)
+        chosen = sorted(
+            (i for of in self.members.values() for i in of), key=lambda i: self.flows[i].sequence
+        )
         fill_in_order(self.flows, chosen, self.residual_Bps, self._rates)
         self._settle(chosen, self.residual_Bps)
 
@@ -149,8 +183,13 @@ class FlowSharing:
         return tuple(self._rates)
 
 
-def bottleneck_s(load: Mapping[Link, Number], capacities_Bps: Mapping[Link, Number]) -> Number | None:  # noqa: N803
-    """Return gamma, the seconds in which a coflow of that load can finish at best; None if it needs a full link."""
+def bottleneck_s(
+    load: Mapping[Link, Number],
+    capacities_Bps: Mapping[Link, Number],  # noqa: N803
+) -> Number | None:
+    """Return gamma, the seconds in which a coflow of that load can finish at best; None if it needs
+    a full link.
+    """
     if any(capacities_Bps[link] <= 0 for link in load):
         return None
     return max((load[link] / capacities_Bps[link] for link in load), default=0)

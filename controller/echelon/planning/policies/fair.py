@@ -40,7 +40,10 @@ class Fair:
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return max-min fair rates. Best effort takes part like any other flow, up to its senders' limits."""
+        """Return max-min fair rates.
+
+        Best effort takes part like any other flow, up to its senders' limits.
+        """
         rates = [ZERO] * len(flows)
         fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)
         return Allocation(tuple(rates))

@@ -15,7 +15,10 @@ from echelon.planning.rankings.fixed import Fixed
 
 
 class Fifo:
-    """One queue for all flows. The senders determine how it divides the link; see `echelon.planning.fluid.sharing`."""
+    """One queue for all flows.
+
+    The senders determine how it divides the link; see `echelon.planning.fluid.sharing`.
+    """
 
     name = "fifo"
     needs = "nothing"
@@ -26,7 +29,10 @@ class Fifo:
         self._flows = Kept(_in_one_queue)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return a plan with every flow in queue 0. Raises `PlanError` if a worker cannot be reached."""
+        """Return a plan with every flow in queue 0.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
         of_jobs = self._paths.update(jobs, fabric, paths)
         return Plan.of_jobs(
             self.name,

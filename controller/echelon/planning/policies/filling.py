@@ -1,7 +1,8 @@
 """Two ways to fill links with flows, both work conserving: one after the other, and evenly.
 
-Policies are built from them. Residual capacities (bytes per second, by link) are given as a mutable mapping and
-reduced, so that fillings can follow each other: first some flows, then others on what is left.
+Policies are built from them. Residual capacities (bytes per second, by link) are given as a mutable
+mapping and reduced, so that fillings can follow each other: first some flows, then others on what
+is left.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from echelon.planning.allocation import ActiveFlow, Link, Number
 ZERO: Number = 0
 
 
-def residual_of(capacities: Mapping[Link, Fraction], flows: Sequence[ActiveFlow]) -> dict[Link, Number]:
-    """Return the capacity of the links that `flows` use, for a filling to take from: floats if the flows' numbers are
-    floats."""
+def residual_of(
+    capacities: Mapping[Link, Fraction], flows: Sequence[ActiveFlow]
+) -> dict[Link, Number]:
+    """Return the capacity of the links that `flows` use, for a filling to take from: floats if the
+    flows' numbers are floats."""
     links = {link for flow in flows for link in flow.links}
     if flows and isinstance(flows[0].remaining_bytes, float):
         return {link: float(capacities[link]) for link in links}
@@ -25,16 +28,22 @@ def residual_of(capacities: Mapping[Link, Fraction], flows: Sequence[ActiveFlow]
 
 
 def nine_digits(number: Number) -> Number:
-    """Return a key by which to sort numbers so that those that differ by the rounding of floats only are equal."""
+    """Return a key by which to sort numbers so that those that differ by the rounding of floats
+    only are equal.
+    """
     return number if isinstance(number, Fraction) else float(f"{number:.9g}")
 
 
 def fill_in_order(
-    flows: Sequence[ActiveFlow], order: Iterable[int], residual: MutableMapping[Link, Number], rates: list[Number]
+    flows: Sequence[ActiveFlow],
+    order: Iterable[int],
+    residual: MutableMapping[Link, Number],
+    rates: list[Number],
 ) -> None:
     """Give each flow in turn all that is left on its path: add to `rates`, take from `residual`.
 
-    `order` holds indices into `flows`. Afterwards every one of these flows has a full link or is at its own limit.
+    `order` holds indices into `flows`. Afterwards every one of these flows has a full link or is at
+    its own limit.
     """
     for index in order:
         flow = flows[index]
@@ -48,13 +57,17 @@ def fill_in_order(
 
 
 def fill_evenly(
-    flows: Sequence[ActiveFlow], chosen: Iterable[int], residual: MutableMapping[Link, Number], rates: list[Number]
+    flows: Sequence[ActiveFlow],
+    chosen: Iterable[int],
+    residual: MutableMapping[Link, Number],
+    rates: list[Number],
 ) -> None:
-    """Add max-min fair shares of `residual` to `rates` by progressive filling, and take them from `residual`.
+    """Add max-min fair shares of `residual` to `rates` by progressive filling, and take them from
+    `residual`.
 
-    All rates grow together until a link is full; its flows stop there and the others go on. A sender's own limit counts
-    as a link of its own. Source: Bertsekas and Gallager, Data Networks (1992), section 6.5.2. Time O(sum of path
-    lengths x log of links).
+    All rates grow together until a link is full; its flows stop there and the others go on. A
+    sender's own limit counts as a link of its own. Source: Bertsekas and Gallager, Data Networks
+    (1992), section 6.5.2. Time O(sum of path lengths x log of links).
     """
     on_link: dict[Link | int, set[int]] = {}
     room: dict[Link | int, Number] = {}
@@ -71,8 +84,12 @@ def fill_evenly(
     for flow_link in on_link:
         if not isinstance(flow_link, int):
             room[flow_link] = residual[flow_link]
-    # The share of a link only grows as other links stop its flows, so an outdated heap entry is never too large.
-    heap = [(room[link] / len(members), position, link) for position, (link, members) in enumerate(on_link.items())]
+    # The share of a link only grows as other links stop its flows, so an outdated heap entry is
+    # never too large.
+    heap = [
+        (room[link] / len(members), position, link)
+        for position, (link, members) in enumerate(on_link.items())
+    ]
     heapq.heapify(heap)
     while heap:
         share, position, tightest = heapq.heappop(heap)

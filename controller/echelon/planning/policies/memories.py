@@ -12,8 +12,8 @@ from echelon.planning.rankings.deadline import Memory
 class Memories:
     """The memories of all jobs during one run.
 
-    A scheduler is not told when a flow finishes. It knows when it will at its present rate, and the last such time is
-    right.
+    A scheduler is not told when a flow finishes. It knows when it will at its present rate, and the
+    last such time is right.
     """
 
     def __init__(self) -> None:

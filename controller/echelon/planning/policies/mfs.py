@@ -1,14 +1,15 @@
 """Least laxity first by deferring and promoting, after MFS.
 
-Source: MFS (arXiv 2603.17456, 2026), which schedules the flows of model serving by deadlines on the time to the first
-token. We had its abstract only: flows begin in the lowest queue and are promoted as their laxity shrinks ("defer and
-promote", a reverse multi-level queue), which comes close to least laxity first without knowing the exact slack. What
-the abstract leaves open is ours:
+Source: MFS (arXiv 2603.17456, 2026), which schedules the flows of model serving by deadlines on the
+time to the first token. We had its abstract only: flows begin in the lowest queue and are promoted
+as their laxity shrinks ("defer and promote", a reverse multi-level queue), which comes close to
+least laxity first without knowing the exact slack. What the abstract leaves open is ours:
 
-- The laxity of a flow is deadline - now - remaining / capacity of its narrowest link. Switches take the flow's size for
-  the remaining bytes, so that its laxity never grows and it is only ever promoted.
-- Training has no service-level objective. The deadline of a flow is when it finishes in the job's iteration alone, plus
-  `allowance` iterations.
+- The laxity of a flow is deadline - now - remaining / capacity of its narrowest link. Switches take
+  the flow's size for the remaining bytes, so that its laxity never grows and it is only ever
+  promoted.
+- Training has no service-level objective. The deadline of a flow is when it finishes in the job's
+  iteration alone, plus `allowance` iterations.
 - A flow goes up one queue each time its laxity halves, and is in the highest when it has none left.
 """
 
@@ -30,7 +31,13 @@ from echelon.planning.execution import IterationRecord, duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.paths import FlowPaths, Paths, links_of
 from echelon.planning.plan import FlowPlan, Plan
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES, MIN_SHARE, fixed_flows, strict
+from echelon.planning.policies.levels import (
+    BEST_EFFORT_QUEUE,
+    JOB_QUEUES,
+    MIN_SHARE,
+    fixed_flows,
+    strict,
+)
 from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.deadline import Deadline
 from echelon.planning.rankings.fixed import Fixed
@@ -60,14 +67,23 @@ class Mfs:
         self._flows = Kept(_ranked)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return a plan that promotes every flow by its laxity. Raises `PlanError` if a worker cannot be reached."""
+        """Return a plan that promotes every flow by its laxity.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
         of_jobs = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
         return Plan.of_jobs(
             self.name,
             self._flows.update(
                 {
-                    job.name: (job, of_jobs[job.name], alone[job.name], fabric.capacity_Bps, self._allowance)
+                    job.name: (
+                        job,
+                        of_jobs[job.name],
+                        alone[job.name],
+                        fabric.capacity_Bps,
+                        self._allowance,
+                    )
                     for job in jobs
                 }
             ),
@@ -86,7 +102,8 @@ def _ranked(
 ) -> tuple[FlowPlan, ...]:
     if not job.echelonflows:
         return fixed_flows(job.name, paths, BEST_EFFORT_QUEUE)
-    # The EchelonFlow that starts first in the iteration gives all deadlines of the job their reference time.
+    # The EchelonFlow that starts first in the iteration gives all deadlines of the job their
+    # reference time.
     first = min(job.echelonflows, key=lambda h: alone.references[h.name])
     begin_s = alone.references[first.name]
     claimed = {name for h in job.echelonflows for name in h.flows}
@@ -102,8 +119,15 @@ def _ranked(
         alone_s = size_bytes / min(capacities[link] for link in links_of(paths[name]))
         # A flow that starts later than this has used up some of its allowance.
         latest_start_s = finish_s - alone_s - begin_s
-        return Deadline(first.name, max(Fraction(0), latest_start_s), thresholds_s, JOB_QUEUES[0], JOB_QUEUES[-1])
+        return Deadline(
+            first.name,
+            max(Fraction(0), latest_start_s),
+            thresholds_s,
+            JOB_QUEUES[0],
+            JOB_QUEUES[-1],
+        )
 
     return tuple(
-        FlowPlan(job.name, flow.name, ranking(flow.name, flow.size_bytes), paths[flow.name]) for flow in job.flows
+        FlowPlan(job.name, flow.name, ranking(flow.name, flow.size_bytes), paths[flow.name])
+        for flow in job.flows
     )

@@ -1,18 +1,20 @@
 """MLTCP: the further a connection is in its iteration, the larger its share.
 
-Source: Rajasekaran, Narang, Zabreyko and Ghobadi, MLTCP: A Distributed Technique to Approximate Centralized Flow
-Scheduling For Machine Learning, HotNets '24 (arXiv 2402.09589): congestion control scales how fast it grows by
-``F(bytes_ratio) = slope * bytes_ratio + intercept``, where the ratio is the part of the iteration's bytes that the
-connection has sent. Two identical jobs that collide slide apart, multiplying their distance by up to 1 +
-slope/intercept in each iteration.
+Source: Rajasekaran, Narang, Zabreyko and Ghobadi, MLTCP: A Distributed Technique to Approximate
+Centralized Flow Scheduling For Machine Learning, HotNets '24 (arXiv 2402.09589): congestion control
+scales how fast it grows by ``F(bytes_ratio) = slope * bytes_ratio + intercept``, where the ratio is
+the part of the iteration's bytes that the connection has sent. Two identical jobs that collide
+slide apart, multiplying their distance by up to 1 + slope/intercept in each iteration.
 
 Three forms of it:
 
 - `allocate`: ideal rates, max-min fair with weight F for each flow.
-- The plan, for unmodified senders: switches count the bytes of each connection in the iteration, and move it up one
-  queue with every eighth of them. In strict order this is the limit of an infinite slope. With ``share: weights``
-  queues have weights in proportion to F at the middle of their part instead. The paper changes end hosts only.
-- ``congestion: mltcp`` in a scenario's transport: the rule itself, in our TCP (`echelon_lab.endhosts.tcp.newreno`).
+- The plan, for unmodified senders: switches count the bytes of each connection in the iteration,
+  and move it up one queue with every eighth of them. In strict order this is the limit of an
+  infinite slope. With ``share: weights`` queues have weights in proportion to F at the middle of
+  their part instead. The paper changes end hosts only.
+- ``congestion: mltcp`` in a scenario's transport: the rule itself, in our TCP
+  (`echelon_lab.endhosts.tcp.newreno`).
 
 The paper's senders learn an iteration's bytes and pauses; here a job file gives the bytes.
 """
@@ -42,8 +44,9 @@ from echelon.planning.policies.weighted import fill_by_weight
 from echelon.planning.rankings.attained import Attained
 
 REFRESHES = 32
-"""Into how many parts `allocate` cuts an iteration's bytes, to follow F as it grows. For jobs with the same bytes the
-ratio of their weights does not change while they share a link, so that their rates are exact."""
+"""Into how many parts `allocate` cuts an iteration's bytes, to follow F as it grows. For jobs with
+the same bytes the ratio of their weights does not change while they share a link, so that their
+rates are exact."""
 
 
 class Mltcp:
@@ -61,7 +64,9 @@ class Mltcp:
         intercept: Annotated[float, Field(gt=0, le=100)] = 0.25
         """The weight at the beginning of an iteration (the paper's default)."""
         share: Literal["strict", "weights"] = "strict"
-        """Whether the most advanced connection goes first in a switch, or has the largest weight."""
+        """Whether the most advanced connection goes first in a switch, or has the largest
+        weight.
+        """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self._chosen = self.Parameters() if parameters is None else parameters
@@ -91,7 +96,8 @@ class Mltcp:
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return shares weighted by F, until one of the flows has advanced by a `REFRESHES`-th of its iteration.
+        """Return shares weighted by F, until one of the flows has advanced by a `REFRESHES`-th of
+        its iteration.
 
         Best effort shares what is left.
         """
@@ -106,7 +112,9 @@ class Mltcp:
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
         fill_by_weight(flows, weights, residual, rates)
-        fastest = max((rates[i] / totals[i] for i in weights), default=ZERO) if len(weights) > 1 else ZERO
+        fastest = (
+            max((rates[i] / totals[i] for i in weights), default=ZERO) if len(weights) > 1 else ZERO
+        )
         fill_evenly(flows, [i for i in range(len(flows)) if i not in weights], residual, rates)
         return Allocation(tuple(rates), now_s + 1 / (REFRESHES * fastest) if fastest else None)
 
@@ -119,13 +127,17 @@ class Mltcp:
 
 
 def bucket_weights(slope: Fraction, intercept: Fraction, buckets: int) -> tuple[int, ...]:
-    """Return DWRR weights in proportion to F at the middle of each of `buckets` equal parts of an iteration's bytes."""
+    """Return DWRR weights in proportion to F at the middle of each of `buckets` equal parts of an
+    iteration's bytes.
+    """
     middle = [slope * Fraction(2 * k + 1, 2 * buckets) + intercept for k in range(buckets)]
     return tuple(max(1, round(HIGHEST_WEIGHT * each / middle[-1])) for each in middle)
 
 
 def _places(job: Job) -> Mapping[str, tuple[int, int]]:
-    """Return, by flow, the bytes of its connection before it and the bytes of the connection in an iteration."""
+    """Return, by flow, the bytes of its connection before it and the bytes of the connection in an
+    iteration.
+    """
     out: dict[str, tuple[int, int]] = {}
     for flows in connections(job).values():
         before = accumulate((flow.size_bytes for flow in flows), initial=0)
@@ -139,6 +151,8 @@ def _ranked(job: Job, paths: Paths, queues: int) -> tuple[FlowPlan, ...]:
     for ends, flows in connections(job).items():
         total = sum(flow.size_bytes for flow in flows)
         thresholds = tuple(sorted({k * total // queues for k in range(1, queues)} - {0}))
-        ranking = Attained(">".join(ends), thresholds, tuple(range(queues - 1 - len(thresholds), queues)))
+        ranking = Attained(
+            ">".join(ends), thresholds, tuple(range(queues - 1 - len(thresholds), queues))
+        )
         rankings.update(dict.fromkeys((flow.name for flow in flows), ranking))
     return tuple(FlowPlan(job.name, flow, rankings[flow], path) for flow, path in paths.items())

@@ -1,4 +1,6 @@
-"""Orders between EchelonFlows: which flow goes first, as a rank for simulators and as levels for switches."""
+"""Orders between EchelonFlows: which flow goes first, as a rank for simulators and as levels for
+switches.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,20 @@ LOWEST = 1
 """The lowest level of jobs; best effort has the levels below it."""
 JOB_LEVELS = LEVELS - LOWEST
 THRESHOLDS = tuple(Fraction(percent, 100) for percent in (2, 7, 14, 22, 31, 40))
-"""Fixed thresholds: the parts of the job's iteration time alone at which a tardy packet goes one level up.
+"""Fixed thresholds: the parts of the job's iteration time alone at which a tardy packet goes one
+level up.
 
-The first steps are fine, to tell apart jobs that begin almost together. The others are about as wide as the flows of
-one EchelonFlow are apart.
+The first steps are fine, to tell apart jobs that begin almost together. The others are about as
+wide as the flows of one EchelonFlow are apart.
 """
 STEPS = tuple(Fraction(part, 1000) for part in (1, 30, 80, 150, 300, 600))
-"""Relative levels: a packet goes one level down for each of these by which it is behind the most urgent at the port."""
+"""Relative levels: a packet goes one level down for each of these by which it is behind the most
+urgent at the port.
+"""
 IDLE = 16
-"""A flow that has not sent for this part of its job's iteration alone is no longer at the port. This is longer than a
-round trip through the queue of the most urgent, and short against the iteration."""
+"""A flow that has not sent for this part of its job's iteration alone is no longer at the port.
+This is longer than a round trip through the queue of the most urgent, and short against the
+iteration."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,13 @@ class JobFacts:
     occupied_s: Fraction = Fraction(0)
     """Sum of these seconds over all links of its paths."""
     latest_alone_s: Fraction = Fraction(0)
-    """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference in use."""
+    """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference
+    in use.
+    """
     behind: Fraction = Fraction(0)
-    """What is taken off its relative rank, in its units, to tell it from copies that start together."""
+    """What is taken off its relative rank, in its units, to tell it from copies that start
+    together.
+    """
     has_copies: bool = False
     """Whether an iteration of another job takes as long alone."""
 
@@ -59,16 +69,20 @@ class JobFacts:
     def unit_s(self, rule: Rule) -> Fraction:
         """Return U: the unit of the job's tardiness under a rule, in seconds.
 
-        Powers have four or more decimals, and the one of q is at least 1/100 of that of P, so that ranks fit into the
-        numbers of a switch.
+        Powers have four or more decimals, and the one of q is at least 1/100 of that of P, so that
+        ranks fit into the numbers of a switch.
         """
         together = rule.alone + rule.occupied
         period_s = self.alone_s if together == 1 else _power(self.alone_s, together, 10**9)
-        return period_s * max(_power(self.occupied_s / self.alone_s, rule.occupied, 10**4), _LEAST) / self.weight
+        return (
+            period_s
+            * max(_power(self.occupied_s / self.alone_s, rule.occupied, 10**4), _LEAST)
+            / self.weight
+        )
 
     def head_start(self, rule: Rule) -> Fraction:
-        """Return what is taken off the job's rank: the part of the time for which its busiest link is busy, and what
-        tells it from copies, in its units."""
+        """Return what is taken off the job's rank: the part of the time for which its busiest link
+        is busy, and what tells it from copies, in its units."""
         return self.behind + (rule.head * self.busy_s / 2 / self.unit_s(rule) if rule.head else 0)
 
 
@@ -76,15 +90,21 @@ _LEAST = Fraction(1, 100)
 
 
 def _power(base: Fraction, exponent: Fraction, digits: int) -> Fraction:
-    """Return a power of a positive number, or of zero, rounded down to a multiple of 1 / `digits`."""
+    """Return a power of a positive number, or of zero, rounded down to a multiple of 1 /
+    `digits`.
+    """
     if exponent == Fraction(1, 2):
         return Fraction(isqrt(int(base * digits**2)), digits)
-    return Fraction(int(float(base) ** float(exponent) * digits), digits) if exponent else Fraction(1)
+    return (
+        Fraction(int(float(base) ** float(exponent) * digits), digits) if exponent else Fraction(1)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Urgency:
-    """The urgency of a flow as a linear function of time: `value` now, growing by `slope` per second."""
+    """The urgency of a flow as a linear function of time: `value` now, growing by `slope` per
+    second.
+    """
 
     value: Number
     slope: Number
@@ -97,7 +117,8 @@ class Urgency:
     def rank(self) -> tuple[Number, Number, Number, Number, int]:
         """A sort key that puts the most urgent first.
 
-        Ties go to the flow that gets ahead from now on, then to the earlier deadline, then to the earlier arrival.
+        Ties go to the flow that gets ahead from now on, then to the earlier deadline, then to the
+        earlier arrival.
         """
         return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
 
@@ -117,7 +138,9 @@ class Levels:
     latest: bool = False
     """Whether packets are due at the latest finish of their flow on the critical path."""
     left: int = 0
-    """How many times the seconds that the bytes left of a flow take on its path lower its relative rank."""
+    """How many times the seconds that the bytes left of a flow take on its path lower its relative
+    rank.
+    """
     together: bool = False
     """Whether these are the seconds of all flows that are due together."""
 
@@ -126,11 +149,17 @@ class Order(Protocol):
     """An order between EchelonFlows; inside one, every order is by ideal finish time."""
 
     def urgency(
-        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+        self,
+        facts: JobFacts,
+        now_s: Number,
+        flow: ActiveFlow,
+        deadline_s: Number,
+        memory_s: Number = 0,
     ) -> Urgency:
         """Return the urgency of a flow of an EchelonFlow that is due at `deadline_s`.
 
-        `memory_s` is what its job remembers of past delays (`echelon.planning.rankings.deadline.Memory`).
+        `memory_s` is what its job remembers of past delays
+        (`echelon.planning.rankings.deadline.Memory`).
         """
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
@@ -141,17 +170,25 @@ class Order(Protocol):
 
 
 class NormalisedTardiness:
-    """An order that puts the job first that is furthest behind, in its own iterations: the largest (now - d) / P.
+    """An order that puts the job first that is furthest behind, in its own iterations: the largest
+    (now - d) / P.
 
-    P is the iteration time alone over the weight. The order is a greedy form of the weighted sum of tardiness
-    (EchelonFlow, equation 4) with the weights 1/P.
+    P is the iteration time alone over the weight. The order is a greedy form of the weighted sum of
+    tardiness (EchelonFlow, equation 4) with the weights 1/P.
     """
 
     def urgency(
-        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+        self,
+        facts: JobFacts,
+        now_s: Number,
+        flow: ActiveFlow,
+        deadline_s: Number,
+        memory_s: Number = 0,
     ) -> Urgency:
         slope = 1 / facts.period_s
-        return Urgency((now_s - deadline_s) * slope, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
+        return Urgency(
+            (now_s - deadline_s) * slope, slope, deadline_s, flow.ideal_finish_s, flow.sequence
+        )
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         return {name: Levels(_parts(facts.period_s)) for name, facts in jobs.items()}
@@ -159,41 +196,53 @@ class NormalisedTardiness:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The parameters of `Blended`. U = P^`alone` q^`occupied`, in seconds, over the job's weight."""
+    """The parameters of `Blended`.
+
+    U = P^`alone` q^`occupied`, in seconds, over the job's weight.
+    """
 
     alone: Fraction
     """The exponent of P, the job's iteration time alone."""
     occupied: Fraction
-    """The exponent of q, the sum over all links of the seconds for which an iteration occupies them."""
+    """The exponent of q, the sum over all links of the seconds for which an iteration occupies
+    them.
+    """
     head: Fraction = Fraction(0)
-    """The part of b / 2 that is taken off, b the time for which the job's busiest link is busy in an iteration."""
+    """The part of b / 2 that is taken off, b the time for which the job's busiest link is busy in
+    an iteration.
+    """
     latest: bool = False
-    """Whether flows are due at their latest finish on the critical path, instead of when their arrangement says."""
+    """Whether flows are due at their latest finish on the critical path, instead of when their
+    arrangement says.
+    """
     left: int = 0
-    """c: how many times the seconds that the bytes left of the flow take on its path are taken off."""
+    """c: how many times the seconds that the bytes left of the flow take on its path are taken
+    off.
+    """
     together: bool = False
-    """Whether these are the seconds in which all flows that are due together can finish, if they have sent as large a
-    part as the flow."""
+    """Whether these are the seconds in which all flows that are due together can finish, if they
+    have sent as large a part as the flow."""
 
 
 MEMORY = Rule(Fraction(1, 2), Fraction(1, 2), Fraction(1))
 """The rule of `memory`.
 
-b: a job that sends for long becomes tardy by its own transmission, while no other job is in its way; half of that is
-taken off. q: with 1/x for the slowdown of a job, links carry all jobs if the sum of x u is at most 1 on each, and the
-mean of 1/x is then least where 1/x grows with the square root of the priced sum of the job's u. With one price for all
-links, that is the root of q: a job that needs little of the network is kept fast, because this costs others little.
+b: a job that sends for long becomes tardy by its own transmission, while no other job is in its
+way; half of that is taken off. q: with 1/x for the slowdown of a job, links carry all jobs if the
+sum of x u is at most 1 on each, and the mean of 1/x is then least where 1/x grows with the square
+root of the priced sum of the job's u. With one price for all links, that is the root of q: a job
+that needs little of the network is kept fast, because this costs others little.
 """
 
 
 class Blended:
-    """An order by tardiness with memory and the bytes left: the largest (now - d + E - c left / line - h b/2) / U goes
-    first.
+    """An order by tardiness with memory and the bytes left: the largest (now - d + E - c left /
+    line - h b/2) / U goes first.
 
-    Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally long can then meet in
-    the same way again and again, and the same one waits each time. E, the job's memory of past delays, lets the job go
-    first that has waited. c left / line lets a flow go first that needs little of the link: by Smith's ratio, that
-    delays the others least.
+    Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally
+    long can then meet in the same way again and again, and the same one waits each time. E, the
+    job's memory of past delays, lets the job go first that has waited. c left / line lets a flow go
+    first that needs little of the link: by Smith's ratio, that delays the others least.
     """
 
     def __init__(self, rule: Rule = MEMORY) -> None:
@@ -201,7 +250,12 @@ class Blended:
         self._levels = Kept(partial(_relative, rule))
 
     def urgency(
-        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+        self,
+        facts: JobFacts,
+        now_s: Number,
+        flow: ActiveFlow,
+        deadline_s: Number,
+        memory_s: Number = 0,
     ) -> Urgency:
         slope = 1 / facts.unit_s(self._rule)
         value = (now_s - deadline_s + memory_s) * slope - facts.head_start(self._rule)
@@ -213,7 +267,9 @@ class Blended:
 
 def _relative(rule: Rule, facts: JobFacts) -> Levels:
     head_start, apart = facts.head_start(rule), facts.behind if facts.has_copies else Fraction(0)
-    relative = Relative(facts.unit_s(rule), head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS, apart)
+    relative = Relative(
+        facts.unit_s(rule), head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS, apart
+    )
     return Levels((), relative=relative, latest=rule.latest, left=rule.left, together=rule.together)
 
 
@@ -237,15 +293,21 @@ class EarliestDeadline:
         self._unit_s = None if unit_s is None else Fraction(unit_s)
 
     def urgency(
-        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+        self,
+        facts: JobFacts,
+        now_s: Number,
+        flow: ActiveFlow,
+        deadline_s: Number,
+        memory_s: Number = 0,
     ) -> Urgency:
         return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
-        """Return the same thresholds for all jobs, so that packets of equal tardiness meet in one queue.
+        """Return the same thresholds for all jobs, so that packets of equal tardiness meet in one
+        queue.
 
-        They are parts of the median iteration time as it was when the thresholds were last set: a job that comes or
-        goes changes them only if the median has moved by more than a quarter.
+        They are parts of the median iteration time as it was when the thresholds were last set: a
+        job that comes or goes changes them only if the median has moved by more than a quarter.
         """
         if not jobs:
             return {}
@@ -257,14 +319,20 @@ class EarliestDeadline:
 
 
 class SmallestTardiness:
-    """SETF: an order that puts the EchelonFlow first that would be least tardy alone, divided by its job's weight.
+    """SETF: an order that puts the EchelonFlow first that would be least tardy alone, divided by
+    its job's weight.
 
-    If all EchelonFlows are coflows, it is Varys' smallest effective bottleneck first. Source: EchelonFlow (HotNets
-    '22), section 4.
+    If all EchelonFlows are coflows, it is Varys' smallest effective bottleneck first. Source:
+    EchelonFlow (HotNets '22), section 4.
     """
 
     def urgency(
-        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+        self,
+        facts: JobFacts,
+        now_s: Number,
+        flow: ActiveFlow,
+        deadline_s: Number,
+        memory_s: Number = 0,
     ) -> Urgency:
         assert flow.echelonflow is not None
         tardiness = facts.tardiness_s[flow.echelonflow] / facts.weight
@@ -273,10 +341,12 @@ class SmallestTardiness:
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         """Divide the seven levels of jobs into a band for each job, the smallest tardiness on top.
 
-        More than seven jobs share levels. Inside a band, flows are ranked by tardiness as far as there are levels.
+        More than seven jobs share levels. Inside a band, flows are ranked by tardiness as far as
+        there are levels.
         """
         tardiness = {
-            n: max(facts.tardiness_s.values(), default=Fraction(0)) / facts.weight for n, facts in jobs.items()
+            n: max(facts.tardiness_s.values(), default=Fraction(0)) / facts.weight
+            for n, facts in jobs.items()
         }
         out = {}
         for place, name in enumerate(sorted(jobs, key=lambda n: tardiness[n])):
@@ -292,7 +362,8 @@ def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]
 
 
 def overtaking_s(ahead: Urgency, behind: Urgency) -> Number | None:
-    """Return the seconds, always positive, until `behind` is as urgent as `ahead`; None if it never is.
+    """Return the seconds, always positive, until `behind` is as urgent as `ahead`; None if it never
+    is.
 
     `ahead` must sort before `behind`.
     """
@@ -306,8 +377,8 @@ def next_overtaking_s(
 ) -> Number | None:
     """Return the seconds until the order of flows changes on some link; None if it never does.
 
-    `order` has indices of `flows`, the most urgent first. The first change on a link is between neighbours of its
-    order, so only neighbours need to be compared.
+    `order` has indices of `flows`, the most urgent first. The first change on a link is between
+    neighbours of its order, so only neighbours need to be compared.
     """
     last: dict[Link, int] = {}
     neighbours: dict[tuple[int, int], None] = {}

@@ -1,15 +1,17 @@
 """The origin of deadlines: the beginning of the job's iteration.
 
-In the paper each EchelonFlow takes the actual start of its head flow as reference time (EchelonFlow, HotNets '22,
-section 3.1). Here the EchelonFlow that starts first in an iteration has this reference, and it is that of all. Where
-EchelonFlows follow each other (the hops of a pipeline, forward and backward), the paper's rule forgets what the job has
-lost before: each one begins punctual by definition, however late the iteration is, and jobs with a single large
-EchelonFlow overtake. Counted from the beginning of the iteration, lost time stays lost until it is made up. A job with
-a single EchelonFlow is ranked as by the paper's rule.
+In the paper each EchelonFlow takes the actual start of its head flow as reference time
+(EchelonFlow, HotNets '22, section 3.1). Here the EchelonFlow that starts first in an iteration has
+this reference, and it is that of all. Where EchelonFlows follow each other (the hops of a pipeline,
+forward and backward), the paper's rule forgets what the job has lost before: each one begins
+punctual by definition, however late the iteration is, and jobs with a single large EchelonFlow
+overtake. Counted from the beginning of the iteration, lost time stays lost until it is made up. A
+job with a single EchelonFlow is ranked as by the paper's rule.
 
-Schedulers and switches learn the beginning of an iteration from the first flow that they see, which should start when
-it is due. The slack of an EchelonFlow that need not finish as soon as it starts is therefore kept apart
-(`Due.slack_s`). It lowers the rank of flows. The lateness that a job's memory holds is counted without it.
+Schedulers and switches learn the beginning of an iteration from the first flow that they see, which
+should start when it is due. The slack of an EchelonFlow that need not finish as soon as it starts
+is therefore kept apart (`Due.slack_s`). It lowers the rank of flows. The lateness that a job's
+memory holds is counted without it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from echelon.planning.paths import Paths, links_of
 
 
 class Due(NamedTuple):
-    """A flow's ideal finish time: `offset_s` + `slack_s` after the reference time of `echelonflow`."""
+    """A flow's ideal finish time: `offset_s` + `slack_s` after the reference time of
+    `echelonflow`.
+    """
 
     echelonflow: str
     offset_s: Fraction
@@ -36,8 +40,8 @@ class Due(NamedTuple):
     slack_s: Fraction = Fraction(0)
     """The slack of its EchelonFlow."""
     latest_s: Fraction = Fraction(0)
-    """The latest time, from that reference time, at which the flow may finish without delaying the iteration: the end
-    of the iteration alone less the longest path behind the flow."""
+    """The latest time, from that reference time, at which the flow may finish without delaying the
+    iteration: the end of the iteration alone less the longest path behind the flow."""
 
 
 Dues = Mapping[str, Due]
@@ -47,7 +51,8 @@ Dues = Mapping[str, Due]
 class References:
     """The reference times of all jobs during one run.
 
-    Each EchelonFlow keeps its arrangement function, placed where it would begin in the job's iteration alone.
+    Each EchelonFlow keeps its arrangement function, placed where it would begin in the job's
+    iteration alone.
     """
 
     def __init__(self) -> None:
@@ -56,21 +61,25 @@ class References:
         self._begun: dict[str, tuple[int, Number]] = {}
 
     def plan(
-        self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction], Paths, Mapping[Link, Fraction]]]
+        self,
+        jobs: Mapping[str, tuple[Job, IterationRecord[Fraction], Paths, Mapping[Link, Fraction]]],
     ) -> Mapping[str, Dues]:
-        """Return, by job, when each flow of an EchelonFlow is due, given one iteration of each job alone, its paths and
-        the bytes per second of links.
+        """Return, by job, when each flow of an EchelonFlow is due, given one iteration of each job
+        alone, its paths and the bytes per second of links.
 
-        A job that is the same and has the same iteration as at the last call gets the same object. A run begins anew.
+        A job that is the same and has the same iteration as at the last call gets the same object.
+        A run begins anew.
         """
         self._begun = {}
         self._due = self._dues.update(jobs)
         return self._due
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Number]:
-        """Return when each of these flows is due in this run, less its slack; all of them belong to EchelonFlows.
+        """Return when each of these flows is due in this run, less its slack; all of them belong to
+        EchelonFlows.
 
-        As on a switch, an iteration begins with the first of its flows that is seen, less that flow's offset.
+        As on a switch, an iteration begins with the first of its flows that is seen, less that
+        flow's offset.
         """
         new: dict[str, list[ActiveFlow]] = defaultdict(list)
         for flow in flows:
@@ -104,14 +113,21 @@ def _from_the_first(
 
 
 def _behind_s(job: Job, paths: Paths, capacities: Mapping[Link, Fraction]) -> dict[str, Fraction]:
-    """Return the seconds of the longest path behind each step, with each flow alone on its path; whole nanoseconds."""
+    """Return the seconds of the longest path behind each step, with each flow alone on its path;
+    whole nanoseconds.
+    """
     own_ns = {unit.name: round(unit.duration_s * _NS) for unit in job.computes}
-    fastest = {path: min((capacities[link] for link in links_of(path)), default=None) for path in set(paths.values())}
+    fastest = {
+        path: min((capacities[link] for link in links_of(path)), default=None)
+        for path in set(paths.values())
+    }
     for flow in job.flows:
         rate = fastest[paths[flow.name]]
         own_ns[flow.name] = 0 if rate is None else round(flow.size_bytes * _NS / rate)
     behind_ns = dict.fromkeys(own_ns, 0)
-    after = {unit.name: unit.after for unit in job.computes} | {flow.name: flow.after for flow in job.flows}
+    after = {unit.name: unit.after for unit in job.computes} | {
+        flow.name: flow.after for flow in job.flows
+    }
     for name in reversed(analysis.topological_order(job)):
         for before in after[name]:
             behind_ns[before] = max(behind_ns[before], own_ns[name] + behind_ns[name])
@@ -122,7 +138,8 @@ _NS = 10**9
 
 
 def latest_alone_s(alone: IterationRecord[Fraction], due: Dues) -> Fraction:
-    """Return the largest e - d of a job's flows in its iteration alone, in seconds; 0 if none of them is due.
+    """Return the largest e - d of a job's flows in its iteration alone, in seconds; 0 if none of
+    them is due.
 
     Slack does not count.
     """

@@ -41,8 +41,12 @@ _LIMITS = {
 class PolicyChoiceError(PlanError):
     """The error for a policy that does not exist, or does not take such parameters."""
 
-    def __init__(self, policy: str, reason: str, parameter: str | None = None, *, code: Code | None = None) -> None:
-        super().__init__(f"policy {policy}: {parameter}: {reason}" if parameter else reason, code=code)
+    def __init__(
+        self, policy: str, reason: str, parameter: str | None = None, *, code: Code | None = None
+    ) -> None:
+        super().__init__(
+            f"policy {policy}: {parameter}: {reason}" if parameter else reason, code=code
+        )
         self.reason = reason
         self.parameter = parameter
         """The parameter at fault; None if it is the policy itself."""
@@ -52,21 +56,22 @@ class PolicyChoiceError(PlanError):
 def registered() -> Mapping[str, EntryPoint]:
     """Return the entry point of every installed policy, by name, in alphabetical order.
 
-    Raises `PlanError` if two distributions register the same name, or if the installed metadata lack the policies of
-    Echelon itself because they are older than this source tree.
+    Raises `PlanError` if two distributions register the same name, or if the installed metadata
+    lack the policies of Echelon itself because they are older than this source tree.
     """
     found: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP)):
         other = found.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise PlanError(
-                f"policy {entry.name} is registered by {_origin(other)} and {_origin(entry)}; remove one",
+                f"policy {entry.name} is registered by {_origin(other)} and {_origin(entry)};"
+                " remove one",
                 code="duplicate",
             )
     if not any(entry.module.startswith("echelon.") for entry in found.values()):
         raise PlanError(
-            "Echelon's own policies are not registered: the installed package is older than its source tree "
-            "(run: python -m pip install --editable .)"
+            "Echelon's own policies are not registered: the installed package is older than its"
+            " source tree (run: python -m pip install --editable .)"
         )
     return found
 
@@ -77,14 +82,20 @@ def policy_names() -> tuple[str, ...]:
 
 
 def own_policy_names() -> tuple[str, ...]:
-    """Return the names of the policies that come with Echelon, without those of plug-ins. Raises as `registered`."""
-    return tuple(name for name, entry in registered().items() if entry.module.startswith("echelon."))
+    """Return the names of the policies that come with Echelon, without those of plug-ins.
+
+    Raises as `registered`.
+    """
+    return tuple(
+        name for name, entry in registered().items() if entry.module.startswith("echelon.")
+    )
 
 
 def parse_parameters(name: str, given: Mapping[str, object]) -> Section:
     """Return `given`, texts or numbers by name, as the policy's own `Parameters`.
 
-    Raises `PolicyChoiceError`, one line that says what is allowed, for an unknown policy, parameter or value.
+    Raises `PolicyChoiceError`, one line that says what is allowed, for an unknown policy, parameter
+    or value.
     """
     return _parsed(_load(name), name, given)
 
@@ -97,16 +108,19 @@ def make_policy(name: str, **parameters: object) -> Policy:
 
 
 def choices() -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return every policy with its parameters, and for each the values that it takes, the default first.
+    """Return every policy with its parameters, and for each the values that it takes, the default
+    first.
 
-    A parameter with a range has its default and then the range, as in ``("4", "1 to 8")``. A policy whose module cannot
-    be loaded is left out; `unusable` says why.
+    A parameter with a range has its default and then the range, as in ``("4", "1 to 8")``. A policy
+    whose module cannot be loaded is left out; `unusable` says why.
     """
     out: dict[str, dict[str, tuple[str, ...]]] = {}
     for name in policy_names():
         with suppress(PolicyChoiceError):
             properties = _load(name).Parameters.model_json_schema().get("properties", {})
-            out[name] = {key: tuple(dict.fromkeys(_values(schema))) for key, schema in properties.items()}
+            out[name] = {
+                key: tuple(dict.fromkeys(_values(schema))) for key, schema in properties.items()
+            }
     return out
 
 
@@ -134,14 +148,25 @@ def unusable() -> list[str]:
 
 
 def described() -> list[About]:
-    """Return every policy that can be loaded, in alphabetical order; `unusable` says why others cannot."""
+    """Return every policy that can be loaded, in alphabetical order; `unusable` says why others
+    cannot.
+    """
     out = []
     for name, parameters in choices().items():
         policy = _load(name)
-        about = (sys.modules[policy.__module__].__doc__ or "").strip().partition("\n")[0].removesuffix(".")
+        about = (
+            (sys.modules[policy.__module__].__doc__ or "")
+            .strip()
+            .partition("\n")[0]
+            .removesuffix(".")
+        )
         about = re.sub(rf"^(the policy of )?{name}: ", "", about, flags=re.IGNORECASE)
         about = about[:1].upper() + about[1:]
-        out.append(About(name, about, getattr(policy, "needs", ""), getattr(policy, "source", ""), parameters))
+        out.append(
+            About(
+                name, about, getattr(policy, "needs", ""), getattr(policy, "source", ""), parameters
+            )
+        )
     return out
 
 
@@ -151,7 +176,10 @@ def _parsed(policy: Any, name: str, given: Mapping[str, object]) -> Section:
         if key not in parameters.model_fields:
             hint = suggestion(key, parameters.model_fields)
             raise PolicyChoiceError(
-                name, f"is not a parameter of policy '{name}' ({hint})", key, code="unknown-parameter"
+                name,
+                f"is not a parameter of policy '{name}' ({hint})",
+                key,
+                code="unknown-parameter",
             )
     try:
         return parse_document(parameters, dict(given), "")
@@ -163,15 +191,24 @@ def _load(name: str) -> Any:
     found = registered()
     entry = found.get(name)
     if entry is None:
-        raise PolicyChoiceError(name, f"unknown policy '{name}' ({suggestion(name, found)})", code="unknown-policy")
+        raise PolicyChoiceError(
+            name, f"unknown policy '{name}' ({suggestion(name, found)})", code="unknown-policy"
+        )
     try:
         policy = entry.load()
     except Exception as error:  # whatever a foreign module raises when it is imported
-        reason = f"policy '{name}' of {_origin(entry)} cannot be imported: {error} (repair or remove it)"
+        reason = (
+            f"policy '{name}' of {_origin(entry)} cannot be imported: {error} (repair or remove it)"
+        )
         raise PolicyChoiceError(name, reason, code="unknown-policy") from error
     parameters = getattr(policy, "Parameters", None)
-    if not (isinstance(parameters, type) and issubclass(parameters, Section) and hasattr(policy, "plan")):
-        reason = f"policy '{name}' of {_origin(entry)} lacks `plan` or a Section `Parameters` (repair or remove it)"
+    if not (
+        isinstance(parameters, type) and issubclass(parameters, Section) and hasattr(policy, "plan")
+    ):
+        reason = (
+            f"policy '{name}' of {_origin(entry)} lacks `plan` or a Section `Parameters` (repair or"
+            " remove it)"
+        )
         raise PolicyChoiceError(name, reason, code="unknown-policy")
     return policy
 

@@ -1,4 +1,6 @@
-"""Rates and ranks as queues: queue assignments, weights and levels that switches can hold, for an allocation."""
+"""Rates and ranks as queues: queue assignments, weights and levels that switches can hold, for an
+allocation.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,15 @@ def to_schedule(
     rates_Bps: Sequence[Number],  # noqa: N803
     previous: Mapping[FlowKey, int] | None = None,
 ) -> tuple[dict[FlowKey, int], dict[Link, PortSchedule]]:
-    """Return the queue of each flow, and the queues of each port on their paths, that come nearest to `rates_Bps`.
+    """Return the queue of each flow, and the queues of each port on their paths, that come nearest
+    to `rates_Bps`.
 
     - Best effort has queue 0, level 0. Control has the last queue, above all.
-    - Every other flow has a queue of its own, weighted by its rate at level 1, or at level 0 while its rate is zero:
-      the queue's level and weight change rather than the flow's queue, so that packets which already wait follow.
-      If more flows meet at a port than there are queues, the flows of a coflow share one; if that is still too
-      many, coflows share the queue that the fewest flows have. A shared queue's weight is the sum.
+    - Every other flow has a queue of its own, weighted by its rate at level 1, or at level 0 while
+      its rate is zero: the queue's level and weight change rather than the flow's queue, so that
+      packets which already wait follow. If more flows meet at a port than there are queues, the
+      flows of a coflow share one; if that is still too many, coflows share the queue that the
+      fewest flows have. A shared queue's weight is the sum.
     - A flow keeps its queue of `previous` if possible: a change of queue may reorder its packets.
     """
     claimed = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
@@ -48,7 +52,10 @@ def to_schedule(
     for unit in _units(flows, claimed):
         links = {link for i in unit for link in flows[i].links}
         wanted = {before.get(_key(flows[i])) for i in unit}
-        free = next((q for q in JOB_QUEUES if q in wanted and not any(crowd[link][q] for link in links)), None)
+        free = next(
+            (q for q in JOB_QUEUES if q in wanted and not any(crowd[link][q] for link in links)),
+            None,
+        )
         if free is None:
             choosing.append((unit, links, wanted))
         else:
@@ -62,13 +69,15 @@ def to_schedule(
 def to_levels(
     flows: Sequence[ActiveFlow], ranks: Sequence[int], previous: Mapping[FlowKey, int] | None = None
 ) -> tuple[dict[FlowKey, int], dict[Link, PortSchedule]]:
-    """Return the queue of each flow, and the queues of each port on their paths, that serve flows by rank.
+    """Return the queue of each flow, and the queues of each port on their paths, that serve flows
+    by rank.
 
     - Best effort has queue 0, level 0. Control has the last queue, above all.
-    - The flows of one rank have a queue together. At each port, queues have levels in the order of their ranks: the
-      queue's level changes rather than the flow's queue, so that packets which already wait follow.
-    - If more ranks meet at a port than there are queues, the most urgent have a queue of their own, and the others
-      share that of the least urgent.
+    - The flows of one rank have a queue together. At each port, queues have levels in the order of
+      their ranks: the queue's level changes rather than the flow's queue, so that packets which
+      already wait follow.
+    - If more ranks meet at a port than there are queues, the most urgent have a queue of their own,
+      and the others share that of the least urgent.
     - A flow keeps its queue of `previous` if possible: a change of queue may reorder its packets.
     """
     of_flow = {_key(flow): BEST_EFFORT_QUEUE for flow in flows}
@@ -90,10 +99,17 @@ def to_levels(
         links = {link for i in unit for link in flows[i].links}
         wanted = {before.get(_key(flows[i])) for i in unit}
 
-        def cost(queue: int, links: set[Link] = links, wanted: set[int | None] = wanted) -> tuple[int, bool, bool, int]:
+        def cost(
+            queue: int, links: set[Link] = links, wanted: set[int | None] = wanted
+        ) -> tuple[int, bool, bool, int]:
             # The less urgent the flows that are there already, the better; best of all are none.
             urgency = max(free - first[link].get(queue, free) for link in links)
-            return urgency, queue not in wanted, any(queue in wanted_at[link] for link in links), queue
+            return (
+                urgency,
+                queue not in wanted,
+                any(queue in wanted_at[link] for link in links),
+                queue,
+            )
 
         queue = min(JOB_QUEUES, key=cost)
         for i in unit:
@@ -116,7 +132,9 @@ def _by_rank(first: Mapping[int, int]) -> PortSchedule:
 
 @lru_cache(maxsize=4096)
 def _port(queues: tuple[tuple[int, int], ...]) -> PortSchedule:
-    """Return the queues of a port by their levels and weights: the same object for the same ones."""
+    """Return the queues of a port by their levels and weights: the same object for the same
+    ones.
+    """
     return tuple(QueuePlan(level, weight) for level, weight in queues)
 
 
@@ -125,23 +143,29 @@ def _key(flow: ActiveFlow) -> FlowKey:
 
 
 def _units(flows: Sequence[ActiveFlow], claimed: Sequence[int]) -> list[list[int]]:
-    """Return the units that get a queue together, oldest first: one flow, or the flows of one coflow if one of them
-    meets a crowd."""
+    """Return the units that get a queue together, oldest first: one flow, or the flows of one
+    coflow if one of them meets a crowd."""
     at_link: dict[Link, int] = defaultdict(int)
     for i in claimed:
         for link in flows[i].links:
             at_link[link] += 1
     coflow = {i: (flows[i].job, flows[i].iteration, flows[i].echelonflow) for i in claimed}
-    crowded = {coflow[i] for i in claimed if any(at_link[link] > len(JOB_QUEUES) for link in flows[i].links)}
+    crowded = {
+        coflow[i]
+        for i in claimed
+        if any(at_link[link] > len(JOB_QUEUES) for link in flows[i].links)
+    }
     units: dict[object, list[int]] = defaultdict(list)
     for i in sorted(claimed, key=lambda i: flows[i].sequence):
         units[coflow[i] if coflow[i] in crowded else i].append(i)
     return list(units.values())
 
 
-def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: set[int | None]) -> int:
-    """Return the queue that the fewest flows have at these ports; of equals one that the flows had before, then the
-    lowest."""
+def _choose(
+    links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: set[int | None]
+) -> int:
+    """Return the queue that the fewest flows have at these ports; of equals one that the flows had
+    before, then the lowest."""
 
     def cost(queue: int) -> tuple[int, bool, int]:
         return max(crowd[link][queue] for link in links), queue not in wanted, queue

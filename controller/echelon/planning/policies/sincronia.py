@@ -1,12 +1,14 @@
 """Sincronia: coflows in an order that its bottlenecks give, and any rates that keep the order.
 
-Source: Agarwal, Krishnan, Agarwal, Smith, Stoica, Sincronia: Near-Optimal Network Design for Coflows, SIGCOMM '18: the
-order is BSSI (bottleneck, select, scale, iterate), section 3; greedy rates that preserve the order, section 4. For
-coflows that are all there at the start, the sum of weighted completion times is at most four times the least possible.
+Source: Agarwal, Krishnan, Agarwal, Smith, Stoica, Sincronia: Near-Optimal Network Design for
+Coflows, SIGCOMM '18: the order is BSSI (bottleneck, select, scale, iterate), section 3; greedy
+rates that preserve the order, section 4. For coflows that are all there at the start, the sum of
+weighted completion times is at most four times the least possible.
 
-Coflows that arrive later are ordered anew with what the others have left, at every start and finish of a flow, rather
-than in epochs whose members a linear program admits. Flows of one coflow share what it gets in max-min fairness, as
-transport protocols do in one priority. Links are measured in seconds rather than bytes, since they need not be equal.
+Coflows that arrive later are ordered anew with what the others have left, at every start and finish
+of a flow, rather than in epochs whose members a linear program admits. Flows of one coflow share
+what it gets in max-min fairness, as transport protocols do in one priority. Links are measured in
+seconds rather than bytes, since they need not be equal.
 """
 
 from __future__ import annotations
@@ -70,9 +72,9 @@ def bssi(demands_s: Mapping[C, Mapping[Link, Number]], weights: Mapping[C, Numbe
 class Sincronia:
     """BSSI between coflows, fair shares inside, and the rest for later coflows.
 
-    A coflow is the set of flows of one EchelonFlow that are active now; its weight is that of its job. Switches serve
-    coflows by strict priority in this order (`Allocation.ranks`): a central scheduler assigns the priorities, and hears
-    of the start and finish of every flow.
+    A coflow is the set of flows of one EchelonFlow that are active now; its weight is that of its
+    job. Switches serve coflows by strict priority in this order (`Allocation.ranks`): a central
+    scheduler assigns the priorities, and hears of the start and finish of every flow.
     """
 
     name = "sincronia"
@@ -113,7 +115,9 @@ class Sincronia:
         """Give rates, and return the order of the coflows."""
         residual = sharing.residual_Bps
         demands_s = {
-            coflow: {link: load / residual[link] for link, load in sharing.load_bytes(coflow).items()}
+            coflow: {
+                link: load / residual[link] for link, load in sharing.load_bytes(coflow).items()
+            }
             for coflow in sharing.coflows
         }
         order = bssi(demands_s, {coflow: self._weights.get(coflow[0], 1) for coflow in demands_s})

@@ -28,7 +28,9 @@ class EffectiveTardiness(Mapping[str, Fraction]):
         return iter(self._of)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are of the same job on the same paths: to compare them, nothing is computed."""
+        """Return whether both are of the same job on the same paths: to compare them, nothing is
+        computed.
+        """
         return isinstance(other, EffectiveTardiness) and self._where == other._where
 
     __hash__ = None  # type: ignore[assignment]
@@ -40,12 +42,13 @@ class EffectiveTardiness(Mapping[str, Fraction]):
 def effective_tardiness_s(
     echelonflow: EchelonFlow, job: Job, paths: Paths, capacities: Mapping[Link, Fraction]
 ) -> Fraction:
-    """Return the tardiness of the EchelonFlow alone in the network, in seconds: the largest over its links, each served
-    by EDF.
+    """Return the tardiness of the EchelonFlow alone in the network, in seconds: the largest over
+    its links, each served by EDF.
 
-    The flows start at their ideal finish times (their producers are on time). For a coflow it is the effective
-    bottleneck of Varys. Source: EchelonFlow (HotNets '22) section 4, property 4: rank EchelonFlows by tardiness where
-    coflow scheduling ranks by completion time. `capacities` are bytes per second.
+    The flows start at their ideal finish times (their producers are on time). For a coflow it is
+    the effective bottleneck of Varys. Source: EchelonFlow (HotNets '22) section 4, property 4: rank
+    EchelonFlows by tardiness where coflow scheduling ranks by completion time. `capacities` are
+    bytes per second.
     """
     size = {flow.name: flow.size_bytes for flow in job.flows}
     busy_until: dict[Link, Fraction] = defaultdict(lambda: echelonflow.offsets_s[0])

@@ -1,10 +1,11 @@
 """Deliberate unfairness: one job is always favoured over the next.
 
-Source: Rajasekaran, Ghobadi, Kumar and Akella, Congestion Control in Machine Learning Clusters, HotNets '22. Where jobs
-fit beside each other (one can compute while the other communicates), an unfair share makes the favoured job finish
-earlier in each iteration, until they no longer meet; fair sharing keeps them colliding. The paper names unfair
-congestion control, priority queues in switches and flow scheduling as ways to get there; this policy has the second,
-and DWRR weights as a milder form. The paper leaves open which job to favour; here it is the one that was named first.
+Source: Rajasekaran, Ghobadi, Kumar and Akella, Congestion Control in Machine Learning Clusters,
+HotNets '22. Where jobs fit beside each other (one can compute while the other communicates), an
+unfair share makes the favoured job finish earlier in each iteration, until they no longer meet;
+fair sharing keeps them colliding. The paper names unfair congestion control, priority queues in
+switches and flow scheduling as ways to get there; this policy has the second, and DWRR weights as a
+milder form. The paper leaves open which job to favour; here it is the one that was named first.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from echelon.planning.policies.weighted import fill_by_weight
 
 
 class Unfair:
-    """Jobs in the order in which they are named: each goes before the next, or gets a multiple of its share."""
+    """Jobs in the order in which they are named: each goes before the next, or gets a multiple of
+    its share.
+    """
 
     name = "unfair"
     needs = "which flows are a job's"
@@ -68,24 +71,40 @@ class Unfair:
         self._queues = queues_in_order([job.name for job in jobs], links_of_jobs(of_jobs))
         return Plan.of_jobs(
             self.name,
-            self._flows.update({job: (job, of_job, self._queues[job]) for job, of_job in of_jobs.items()}),
+            self._flows.update(
+                {job: (job, of_job, self._queues[job]) for job, of_job in of_jobs.items()}
+            ),
             default_schedule=strict() if self._chosen.by == "priority" else self._weighted(),
             hosts_rank=self._chosen.by == "priority",
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of a queue for each job, or of a weighted one for each flow. Best effort gets the rest."""
+        """Return the rates of a queue for each job, or of a weighted one for each flow.
+
+        Best effort gets the rest.
+        """
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
         if self._chosen.by == "priority":
             for job in self._queues:
-                fill_evenly(flows, [i for i, flow in enumerate(flows) if flow.job == job], residual, rates)
+                fill_evenly(
+                    flows, [i for i, flow in enumerate(flows) if flow.job == job], residual, rates
+                )
         else:
-            at = {i: self._queues[flow.job] for i, flow in enumerate(flows) if flow.job in self._queues}
+            at = {
+                i: self._queues[flow.job]
+                for i, flow in enumerate(flows)
+                if flow.job in self._queues
+            }
             weights: dict[int, Number] = {i: self._weight(queue) for i, queue in at.items()}
             fill_by_weight(flows, weights, residual, rates)
-        fill_evenly(flows, [i for i, flow in enumerate(flows) if flow.job not in self._queues], residual, rates)
+        fill_evenly(
+            flows,
+            [i for i, flow in enumerate(flows) if flow.job not in self._queues],
+            residual,
+            rates,
+        )
         return Allocation(tuple(rates))
 
     def neighbourhood(self, flow: ActiveFlow) -> None:

@@ -1,11 +1,12 @@
 """Varys: coflows in order of their bottleneck, each finishing all its flows together.
 
-Source: Chowdhury, Zhong, Stoica, Efficient Coflow Scheduling with Varys, SIGCOMM '14: SEBF (smallest effective
-bottleneck first), MADD (minimum allocation for desired duration), and backfilling, section 5.
+Source: Chowdhury, Zhong, Stoica, Efficient Coflow Scheduling with Varys, SIGCOMM '14: SEBF
+(smallest effective bottleneck first), MADD (minimum allocation for desired duration), and
+backfilling, section 5.
 
-A coflow that would need a full link is skipped, and shares what the others have left; what is left then goes to flows
-in order of arrival. Rates are decided at every start and finish of a flow, where Varys decides at those of coflows.
-There is no guard against starvation and there are no deadlines.
+A coflow that would need a full link is skipped, and shares what the others have left; what is left
+then goes to flows in order of arrival. Rates are decided at every start and finish of a flow, where
+Varys decides at those of coflows. There is no guard against starvation and there are no deadlines.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from echelon.planning.policies.filling import nine_digits
 class Varys:
     """SEBF between coflows, MADD inside, backfill with the rest.
 
-    A coflow is the set of flows of one EchelonFlow that are active now. Its bottleneck is computed anew at every flow
-    start and finish, so a central scheduler has to hear of each (the plan is `reactive`).
+    A coflow is the set of flows of one EchelonFlow that are active now. Its bottleneck is computed
+    anew at every flow start and finish, so a central scheduler has to hear of each (the plan is
+    `reactive`).
     """
 
     name = "varys"
@@ -58,7 +60,9 @@ class Varys:
         loads = {coflow: sharing.load_bytes(coflow) for coflow in sharing.coflows}
         gammas_s = {coflow: bottleneck_s(load, residual) or 0 for coflow, load in loads.items()}
         skipped = []
-        for coflow in sorted(loads, key=lambda coflow: nine_digits(gammas_s[coflow])):  # of equals, the first to arrive
+        for coflow in sorted(
+            loads, key=lambda coflow: nine_digits(gammas_s[coflow])
+        ):  # of equals, the first to arrive
             gamma_s = bottleneck_s(loads[coflow], residual)
             if gamma_s is None:
                 skipped.append(coflow)

@@ -17,10 +17,11 @@ def fill_by_weight(
 ) -> None:
     """Add weighted max-min fair shares of `residual` to `rates`, and take them from `residual`.
 
-    `weights` gives the positive weight of each flow that takes part, by index into `flows`. Rates grow together in
-    proportion to their weights until a link is full or a sender at its limit; its flows stop there and the others go
-    on. Source: weighted max-min fairness, Bertsekas and Gallager, Data Networks (1992), section 6.5.2. Time O(flows x
-    path length) for each link that fills up.
+    `weights` gives the positive weight of each flow that takes part, by index into `flows`. Rates
+    grow together in proportion to their weights until a link is full or a sender at its limit; its
+    flows stop there and the others go on. Source: weighted max-min fairness, Bertsekas and
+    Gallager, Data Networks (1992), section 6.5.2. Time O(flows x path length) for each link that
+    fills up.
     """
     growing = dict(weights)
     while growing:

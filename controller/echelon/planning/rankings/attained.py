@@ -10,16 +10,23 @@ from fractions import Fraction
 
 from echelon.planning.allocation import ActiveFlow, Link, Number
 from echelon.planning.rankings.base import EngineKind, EngineRanking, HostOrder, Rank, Steps
-from echelon.planning.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
+from echelon.planning.rankings.in_switches import (
+    LevelProfile,
+    RankingAction,
+    SwitchNumbers,
+    Units,
+    steps,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """The switch counts the bytes of `group` in each iteration; a packet goes one queue up or down at each threshold.
+    """The switch counts the bytes of `group` in each iteration; a packet goes one queue up or down
+    at each threshold.
 
-    `group` names flows of one job that are counted together (a coflow, or the whole job). A packet of which the group
-    has sent at least k of the ascending `thresholds_bytes` goes to the k-th of `order`, which has one queue more than
-    there are thresholds.
+    `group` names flows of one job that are counted together (a coflow, or the whole job). A packet
+    of which the group has sent at least k of the ascending `thresholds_bytes` goes to the k-th of
+    `order`, which has one queue more than there are thresholds.
     """
 
     group: str
@@ -35,18 +42,24 @@ class Attained:
             ("attained", self.thresholds_bytes, self.order),
             lambda: self._profile(at.units),
         )
-        return RankingAction("attained", {"group": at.group(f"attained {self.group}"), "profile": profile})
+        return RankingAction(
+            "attained", {"group": at.group(f"attained {self.group}"), "profile": profile}
+        )
 
     def _profile(self, units: Units) -> LevelProfile:
         """Return what maps keys, which count units of bytes, to queues.
 
-        A threshold between two keys is that of the higher one: a group changes its queue late rather than early.
+        A threshold between two keys is that of the higher one: a group changes its queue late
+        rather than early.
         """
         edges = [-(-threshold // units.attained_bytes) for threshold in self.thresholds_bytes]
         return units.profile(steps(edges, self.order, units.key_bits))
 
     def at_host(self) -> HostOrder:
-        return HostOrder(Steps(tuple(map(float, self.thresholds_bytes)), tuple(map(float, self.order))), self.group)
+        return HostOrder(
+            Steps(tuple(map(float, self.thresholds_bytes)), tuple(map(float, self.order))),
+            self.group,
+        )
 
     def in_engine(self) -> EngineRanking:
         thresholds = tuple(map(float, self.thresholds_bytes))
@@ -88,9 +101,12 @@ class AttainedExecution:
             del group.active[node][flow]
             group.finished_bytes[node] += flow.size_bytes
 
-    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Attained]]) -> list[Rank]:
+    def ranks(
+        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Attained]]
+    ) -> list[Rank]:
         switch = port[0]
-        # The flows of a group mostly share their ranking as one object, and to hash that takes long.
+        # The flows of a group mostly share their ranking as one object, and to hash that takes
+        # long.
         ranks: dict[tuple[str, int], Rank] = {}
         for flow, ranking in flows:
             key = flow.job, id(ranking)

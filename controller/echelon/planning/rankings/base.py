@@ -29,20 +29,25 @@ class HostView(NamedTuple):
 
 
 class HostOrder(NamedTuple):
-    """The order of a flow among those of its host. Equally urgent flows go in the order in which they started."""
+    """The order of a flow among those of its host.
+
+    Equally urgent flows go in the order in which they started.
+    """
 
     urgency: Callable[[HostView], float]
-    """A function that is called for every packet while several flows wait. The largest value goes first. Hosts in C
-    know `Steps` and `Overdue`."""
+    """A function that is called for every packet while several flows wait. The largest value goes
+    first. Hosts in C know `Steps` and `Overdue`."""
     group: str | None = None
     """The flows of the job whose bytes decide; None if no bytes do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """An urgency with steps: a value, one more than there are thresholds, for each range between two of them.
+    """An urgency with steps: a value, one more than there are thresholds, for each range between
+    two of them.
 
-    They are thresholds of the bytes that the group has sent or, with `due_s`, of how long the flow is overdue.
+    They are thresholds of the bytes that the group has sent or, with `due_s`, of how long the flow
+    is overdue.
     """
 
     thresholds: tuple[float, ...]
@@ -57,8 +62,8 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """An urgency that grows: how long the flow is overdue with what is left of it, in periods of the job, and what the
-    job lost before."""
+    """An urgency that grows: how long the flow is overdue with what is left of it, in periods of
+    the job, and what the job lost before."""
 
     due_s: float
     left_s: float
@@ -116,7 +121,10 @@ class InEngine(Protocol):
 
 
 class Ranking(Protocol):
-    """The rule by which switches choose a queue for each packet of a flow. It is part of a plan, and hashable."""
+    """The rule by which switches choose a queue for each packet of a flow.
+
+    It is part of a plan, and hashable.
+    """
 
     @property
     def queues(self) -> range:
@@ -133,18 +141,19 @@ class Ranking(Protocol):
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:
-        """Return the state of all switches for rankings of this class, at the beginning of a fluid run.
+        """Return the state of all switches for rankings of this class, at the beginning of a fluid
+        run.
 
-        `number` turns a number of the plan into one of the type that the run uses: `float`, or `Fraction` in the exact
-        model of the tests.
+        `number` turns a number of the plan into one of the type that the run uses: `float`, or
+        `Fraction` in the exact model of the tests.
         """
 
 
 class Rank(NamedTuple):
     """The queue of a flow at one port, and how long the flow stays in it.
 
-    The rank holds as long as the same flows are at the port, until `until_s`, or until the flows `counted` have sent
-    `until_bytes` more together, whichever comes first (None: no such limit).
+    The rank holds as long as the same flows are at the port, until `until_s`, or until the flows
+    `counted` have sent `until_bytes` more together, whichever comes first (None: no such limit).
     """
 
     queue: int
@@ -152,17 +161,20 @@ class Rank(NamedTuple):
     until_bytes: Number | None = None
     counted: Sequence[ActiveFlow] = ()
     by_rates: bool = False
-    """Whether it depends on the rates of the flows at the port how long the rank holds (`RatedExecution`)."""
+    """Whether it depends on the rates of the flows at the port how long the rank holds
+    (`RatedExecution`).
+    """
 
 
 class Execution(Protocol[R_contra]):
     """The state that switches keep for all flows with one class of ranking, during a fluid run.
 
-    All starts and finishes of one moment are announced before ranks of that moment are asked for. A flow without bytes
-    or links is never announced. The engine asks for the ranks at a port when a flow starts or finishes there, when a
-    rank has expired, and, if a rank has `until_bytes`, when one of the flows `counted` gets another rate. A time
-    `until_s` that has been reached must not be returned again: compare `now_s` with the same sum that gave `until_s`,
-    since differences of floats may not reach it.
+    All starts and finishes of one moment are announced before ranks of that moment are asked for. A
+    flow without bytes or links is never announced. The engine asks for the ranks at a port when a
+    flow starts or finishes there, when a rank has expired, and, if a rank has `until_bytes`, when
+    one of the flows `counted` gets another rate. A time `until_s` that has been reached must not be
+    returned again: compare `now_s` with the same sum that gave `until_s`, since differences of
+    floats may not reach it.
     """
 
     def started(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
@@ -171,24 +183,27 @@ class Execution(Protocol[R_contra]):
     def finished(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
         """Take note that a flow has finished."""
 
-    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, R_contra]]) -> Sequence[Rank]:
+    def ranks(
+        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, R_contra]]
+    ) -> Sequence[Rank]:
         """Return the rank of each of the flows that are at one port of a switch, in their order.
 
-        The port belongs to the switch `port[0]` and leads to `port[1]`. The `remaining_bytes` of the flows, and of all
-        flows with the same `neighbourhood`, are those of `now_s`.
+        The port belongs to the switch `port[0]` and leads to `port[1]`. The `remaining_bytes` of
+        the flows, and of all flows with the same `neighbourhood`, are those of `now_s`.
         """
 
     def neighbourhood(self, flow: ActiveFlow, ranking: R_contra) -> Hashable:
         """Return what couples the flow's rank to flows at other ports; None if nothing does.
 
-        Flows with the same value have their rates set together. All flows `counted` in a rank must have the same value
-        as the flow that is ranked.
+        Flows with the same value have their rates set together. All flows `counted` in a rank must
+        have the same value as the flow that is ranked.
         """
 
 
 @runtime_checkable
 class RatedExecution(Execution[R_contra], Protocol[R_contra]):
-    """An execution of which some ranks depend on the rates of flows, because they count the bytes left.
+    """An execution of which some ranks depend on the rates of flows, because they count the bytes
+    left.
 
     The engine asks for the ranks at such a port whenever it sets rates there.
     """
@@ -199,7 +214,9 @@ class RatedExecution(Execution[R_contra], Protocol[R_contra]):
         flows: Sequence[tuple[ActiveFlow, R_contra]],
         rates_Bps: Sequence[Number],  # noqa: N803
     ) -> Number | None:
-        """Return until when the ranks of the flows at a port hold, at the rates that they have from now on."""
+        """Return until when the ranks of the flows at a port hold, at the rates that they have from
+        now on.
+        """
 
 
 class OneQueue(Protocol):
@@ -219,7 +236,9 @@ class StatelessExecution:
     def finished(self, now_s: Number, flow: ActiveFlow, ranking: OneQueue) -> None:
         pass
 
-    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, OneQueue]]) -> list[Rank]:
+    def ranks(
+        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, OneQueue]]
+    ) -> list[Rank]:
         return [Rank(ranking.queue) for _, ranking in flows]
 
     def neighbourhood(self, flow: ActiveFlow, ranking: OneQueue) -> None:

@@ -11,7 +11,14 @@ from itertools import pairwise
 
 from echelon.model.p4program import constants
 from echelon.planning.allocation import ActiveFlow, Link, Number
-from echelon.planning.rankings.base import EngineKind, EngineRanking, HostOrder, Overdue, Rank, Steps
+from echelon.planning.rankings.base import (
+    EngineKind,
+    EngineRanking,
+    HostOrder,
+    Overdue,
+    Rank,
+    Steps,
+)
 from echelon.planning.rankings.in_switches import (
     LevelProfile,
     RankingAction,
@@ -33,38 +40,51 @@ _FACTOR_BITS = 32
 class Relative:
     """Levels relative to the most urgent flow at the port, by tardiness with memory.
 
-    The rank of a packet is (now - d + E - c left / line) / `unit_s` - `head_start`. d is the ideal finish time of its
-    flow (`Deadline.due_s`), E the memory of its job (`Memory`), and c left / line a multiple of the time that the bytes
-    left of the flow take (`Deadline.left_shift`). The most urgent flow at a port is in queue `highest`. Others are one
-    queue lower for each of the ascending `steps` by which their rank is behind.
+    The rank of a packet is (now - d + E - c left / line) / `unit_s` - `head_start`. d is the ideal
+    finish time of its flow (`Deadline.due_s`), E the memory of its job (`Memory`), and c left /
+    line a multiple of the time that the bytes left of the flow take (`Deadline.left_shift`). The
+    most urgent flow at a port is in queue `highest`. Others are one queue lower for each of the
+    ascending `steps` by which their rank is behind.
     """
 
     unit_s: Fraction
     head_start: Fraction
     alone_tardiness_s: Fraction
-    """The largest e - d of the job's flows in an iteration alone on the fabric, with e the actual finish time."""
+    """The largest e - d of the job's flows in an iteration alone on the fabric, with e the actual
+    finish time.
+    """
     idle_s: Fraction
     """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
     apart: Fraction = Fraction(0)
-    """The part of `head_start` that only tells the job apart from copies that start together; 0: it has none."""
+    """The part of `head_start` that only tells the job apart from copies that start together; 0: it
+    has none.
+    """
 
     def __hash__(self) -> int:
-        """Return a hash of what differs from job to job. Hashes of all the fractions take longer than the profile."""
+        """Return a hash of what differs from job to job.
+
+        Hashes of all the fractions take longer than the profile.
+        """
         return hash((*self.unit_s.as_integer_ratio(), *self.head_start.as_integer_ratio()))
 
     def profile(self, lowest: int, highest: int, units: Units) -> LevelProfile:
-        """Return what switches with these units need for flows that enter the queues from `lowest` to `highest`.
+        """Return what switches with these units need for flows that enter the queues from `lowest`
+        to `highest`.
 
-        Raise `ValueError` for steps that decrease, and for a unit that is not positive or that the switch cannot make.
+        Raise `ValueError` for steps that decrease, and for a unit that is not positive or that the
+        switch cannot make.
         """
         if self.unit_s <= 0 or any(a > b for a, b in pairwise((Fraction(0), *self.steps))):
-            raise ValueError("the unit of a relative ranking must be positive, and its steps must not decrease")
+            raise ValueError(
+                "the unit of a relative ranking must be positive, and its steps must not decrease"
+            )
         unit, shifts = Fraction(constants()["RANK_UNIT"]), units.shifts
         right = 0
         if shifts is not None:
             right = _rank_shift(self.unit_s, units.time, shifts)
-            # The unit becomes a power of two, and everything that is compared with ranks keeps its time.
+            # The unit becomes a power of two, and everything that is compared with ranks keeps its
+            # time.
             unit = units.time.exactly(self.unit_s) / Fraction(2) ** right
         edges = [int(step * unit) + 1 for step in self.steps]
         queues = [max(highest - behind, lowest) for behind in range(len(edges) + 1)]
@@ -75,10 +95,15 @@ class Relative:
             return LevelProfile(ranges, self._factors(int(unit), head_start, alone, units))
         alone_rank = min(round(alone / Fraction(2) ** right), (1 << 32) - 1)
         return LevelProfile(
-            ranges, shifts.period(right, queues[-1], is_relative=True, head_start=-head_start, alone=alone_rank)
+            ranges,
+            shifts.period(
+                right, queues[-1], is_relative=True, head_start=-head_start, alone=alone_rank
+            ),
         )
 
-    def _factors(self, unit: int, head_start: int, alone: int, units: Units) -> tuple[tuple[str, int], ...]:
+    def _factors(
+        self, unit: int, head_start: int, alone: int, units: Units
+    ) -> tuple[tuple[str, int], ...]:
         """Return the arguments of `set_period` for a switch that multiplies."""
         factor, shift = self._factor(unit, units.time)
         # The switch multiplies the tardiness counted from the earliest that it can tell.
@@ -93,8 +118,8 @@ class Relative:
         )
 
     def _factor(self, unit: int, time: TimeUnit) -> tuple[int, int]:
-        """Return the largest factor that fits, and shift, so that factor / 2**shift units of rank pass in a unit of
-        time."""
+        """Return the largest factor that fits, and shift, so that factor / 2**shift units of rank
+        pass in a unit of time."""
         in_one = unit * time.nanoseconds / (self.unit_s * 1_000_000_000)
         shift = _FACTOR_BITS - 1
         while in_one * (1 << shift) < 1 << (_FACTOR_BITS - 1):
@@ -106,7 +131,8 @@ class Relative:
 
 @lru_cache(maxsize=1024)
 def _rank_shift(unit_s: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
-    """Return by how many bits a switch shifts a tardiness to the right to get a rank, to the left if negative.
+    """Return by how many bits a switch shifts a tardiness to the right to get a rank, to the left
+    if negative.
 
     The unit of ranks is then at most a factor of the square root of 2 from the job's.
     """
@@ -119,10 +145,12 @@ def _rank_shift(unit_s: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
         right -= 1
     if not -shifts.most_left <= right <= shifts.most_right:
         one_s = unit * time.nanoseconds / 1_000_000_000
-        least, most = (float(one_s * Fraction(2) ** bits) for bits in (-shifts.most_left, shifts.most_right))
+        least, most = (
+            float(one_s * Fraction(2) ** bits) for bits in (-shifts.most_left, shifts.most_right)
+        )
         raise ValueError(
-            f"the unit of a relative ranking is {float(unit_s):g} s; the switch has {least:.3g} to {most:.3g} s; "
-            "change the length of the iteration"
+            f"the unit of a relative ranking is {float(unit_s):g} s; the switch has {least:.3g} to"
+            f" {most:.3g} s; change the length of the iteration"
         )
     return right
 
@@ -131,8 +159,9 @@ def _rank_shift(unit_s: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
 class Deadline:
     """The switch ranks each packet by its slack: reference time of `echelonflow` + `due_s` - now.
 
-    `thresholds_s` are `highest - lowest` ascending tardiness values in seconds: a packet whose tardiness has reached k
-    of them goes to queue `lowest + k`. If `relative` is given, it decides instead of them.
+    `thresholds_s` are `highest - lowest` ascending tardiness values in seconds: a packet whose
+    tardiness has reached k of them goes to queue `lowest + k`. If `relative` is given, it decides
+    instead of them.
     """
 
     echelonflow: str
@@ -142,23 +171,28 @@ class Deadline:
     highest: int = 7
     relative: Relative | None = None
     due: Fraction | None = None
-    """The time after the reference when the flow should have finished, in seconds; None: `offset_s`."""
+    """The time after the reference when the flow should have finished, in seconds; None:
+    `offset_s`.
+    """
     left_shift: int | None = None
-    """A flow of which n bytes are left ranks n / 2^`left_shift` microseconds lower, if `relative` is given; None: the
-    bytes left do not count."""
+    """A flow of which n bytes are left ranks n / 2^`left_shift` microseconds lower, if `relative`
+    is given; None: the bytes left do not count."""
 
     @property
     def due_s(self) -> Fraction:
         """Return the time after the reference when the flow should have finished, in seconds.
 
-        `offset_s` is when its arrangement places that: switches learn the reference by it, and memory counts from it.
+        `offset_s` is when its arrangement places that: switches learn the reference by it, and
+        memory counts from it.
         """
         return self.offset_s if self.due is None else self.due
 
     @property
     def left_s(self) -> Fraction:
         """Return the seconds by which each byte left lowers the rank."""
-        return Fraction(0) if self.left_shift is None else Fraction(2) ** -self.left_shift / 1_000_000
+        return (
+            Fraction(0) if self.left_shift is None else Fraction(2) ** -self.left_shift / 1_000_000
+        )
 
     @property
     def queues(self) -> range:
@@ -167,12 +201,16 @@ class Deadline:
     def action(self, at: SwitchNumbers) -> RankingAction:
         units = at.units
         times = at.once(self, lambda: self._times(units, at.whole_bytes))
-        # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than making steps.
+        # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper
+        # than making steps.
         profile = at.profile(
             ("deadline", self.thresholds_s, self.lowest, self.highest, self.relative),
             lambda: self.profile(units),
         )
-        return RankingAction("deadline", {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile, **times})
+        return RankingAction(
+            "deadline",
+            {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile, **times},
+        )
 
     def _times(self, units: Units, whole_bytes: int | None) -> dict[str, int]:
         """Return the arguments that say when a flow of that size is due."""
@@ -188,26 +226,36 @@ class Deadline:
             later = self._as_ranks(due - offset, left_shift, units, units.shifts)
         return {f"offset_{time.suffix}": offset, **later}
 
-    def _as_ranks(self, later: int, left_shift: int | None, units: Units, shifts: RankShifts) -> dict[str, int]:
-        """Return the arguments for a flow that is due `later` than its offset, in the unit in which ranks are."""
+    def _as_ranks(
+        self, later: int, left_shift: int | None, units: Units, shifts: RankShifts
+    ) -> dict[str, int]:
+        """Return the arguments for a flow that is due `later` than its offset, in the unit in which
+        ranks are.
+        """
         if self.relative is None:
             right, sign = self._threshold_shift(units), 1
         else:
             right, sign = _rank_shift(self.relative.unit_s, units.time, shifts), -1
             # Ticks count as microseconds here.
             left_shift = None if left_shift is None else left_shift + right
-        return {"handicap": shifts.rank(sign * later, right), "left_shift": units.left_shift(left_shift)}
+        return {
+            "handicap": shifts.rank(sign * later, right),
+            "left_shift": units.left_shift(left_shift),
+        }
 
     def profile(self, units: Units) -> LevelProfile:
         """Return what maps keys to queues.
 
-        By thresholds, a key is a slack, biased so that keys order as slacks do. With `relative`, it is by how much the
-        rank of the packet is behind that of the most urgent flow. Raise `ValueError` for thresholds that decrease.
+        By thresholds, a key is a slack, biased so that keys order as slacks do. With `relative`, it
+        is by how much the rank of the packet is behind that of the most urgent flow. Raise
+        `ValueError` for thresholds that decrease.
         """
         if self.relative is not None:
             return _relative_profile(self.relative, self.lowest, self.highest, units)
         if any(a > b for a, b in pairwise(self.thresholds_s)):
-            raise ValueError(f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease")
+            raise ValueError(
+                f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease"
+            )
         at_zero = 1 << units.key_bits - 1
         counts = [units.time.count(threshold_s) for threshold_s in reversed(self.thresholds_s)]
         right = self._threshold_shift(units)
@@ -217,14 +265,20 @@ class Deadline:
         return units.profile(steps(edges, queues, units.key_bits), right, at_zero)
 
     def _threshold_shift(self, units: Units) -> int:
-        """Return by how many bits a switch shifts slacks to the right to compare them with the thresholds."""
-        return units.right_shift(max(map(units.time.count, self.thresholds_s), default=0), units.key_bits - 1)
+        """Return by how many bits a switch shifts slacks to the right to compare them with the
+        thresholds.
+        """
+        return units.right_shift(
+            max(map(units.time.count, self.thresholds_s), default=0), units.key_bits - 1
+        )
 
     def at_host(self) -> HostOrder:
         due_s = float(self.due_s)
         if self.relative is None:
             thresholds_s = tuple(map(float, self.thresholds_s))
-            return HostOrder(Steps(thresholds_s, tuple(map(float, range(len(thresholds_s) + 1))), due_s))
+            return HostOrder(
+                Steps(thresholds_s, tuple(map(float, range(len(thresholds_s) + 1))), due_s)
+            )
         unit_s, head_start = float(self.relative.unit_s), float(self.relative.head_start)
         return HostOrder(Overdue(due_s, float(self.left_s), unit_s, head_start))
 
@@ -234,7 +288,12 @@ class Deadline:
         if relative is None:
             thresholds_s = tuple(map(float, self.thresholds_s))
             return EngineRanking(
-                EngineKind.THRESHOLDS, self.lowest, self.highest, self.echelonflow, thresholds_s, times=times
+                EngineKind.THRESHOLDS,
+                self.lowest,
+                self.highest,
+                self.echelonflow,
+                thresholds_s,
+                times=times,
             )
         times |= {
             "slope": float(1 / relative.unit_s),
@@ -244,7 +303,9 @@ class Deadline:
             "grain_s": float(relative.unit_s / GRAINS_OF_UNIT),
         }
         steps = tuple(map(float, relative.steps))
-        return EngineRanking(EngineKind.RELATIVE, self.lowest, self.highest, self.echelonflow, steps, times=times)
+        return EngineRanking(
+            EngineKind.RELATIVE, self.lowest, self.highest, self.echelonflow, steps, times=times
+        )
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:
@@ -261,9 +322,10 @@ def _relative_profile(relative: Relative, lowest: int, highest: int, units: Unit
 class Memory:
     """The memory of how late the network made a job in past iterations: E, in seconds.
 
-    After each iteration, E becomes 3/4 (E + delay). The delay is the largest e - d of the job's flows in that
-    iteration, less the same maximum of the job alone on the fabric. It is the delay in the network, not the change of
-    the iteration time, so a wrong profile of compute times does not distort it.
+    After each iteration, E becomes 3/4 (E + delay). The delay is the largest e - d of the job's
+    flows in that iteration, less the same maximum of the job alone on the fabric. It is the delay
+    in the network, not the change of the iteration time, so a wrong profile of compute times does
+    not distort it.
     """
 
     delay_s: Number = 0
@@ -294,22 +356,32 @@ class GrowingRank:
 
 
 GRAINS = 10**9
-"""Ranks closer than 1 / GRAINS count as equal, so that rounding cannot make a change of levels come twice."""
+"""Ranks closer than 1 / GRAINS count as equal, so that rounding cannot make a change of levels come
+twice.
+"""
 
 
 def relative_levels(
     lines: Sequence[GrowingRank], steps: Sequence[Sequence[Number]]
 ) -> tuple[list[int], list[Number | None]]:
-    """Return how many levels each flow is below the most urgent one at a port, and for how many seconds that holds.
+    """Return how many levels each flow is below the most urgent one at a port, and for how many
+    seconds that holds.
 
-    `lines` are the ranks of the flows, and `steps` the ascending steps of each. A flow is one level lower for each step
-    by which it is behind the most urgent flow. None: the level holds for as long as the same flows are there. The
-    levels are those from now on: a change that is due at this very moment has happened.
+    `lines` are the ranks of the flows, and `steps` the ascending steps of each. A flow is one level
+    lower for each step by which it is behind the most urgent flow. None: the level holds for as
+    long as the same flows are there. The levels are those from now on: a change that is due at this
+    very moment has happened.
     """
     top = max(lines, key=lambda line: (line.value, line.slope))
-    while near := [each for each in lines if each.slope > top.slope and (top.value - each.value) * GRAINS <= 1]:
+    while near := [
+        each for each in lines if each.slope > top.slope and (top.value - each.value) * GRAINS <= 1
+    ]:
         top = max(near, key=lambda line: line.slope)
-    overtaking = [(top.value - line.value) / (line.slope - top.slope) for line in lines if line.slope > top.slope]
+    overtaking = [
+        (top.value - line.value) / (line.slope - top.slope)
+        for line in lines
+        if line.slope > top.slope
+    ]
     levels: list[int] = []
     holds: list[Number | None] = []
     for line, own in zip(lines, steps, strict=True):
@@ -337,7 +409,9 @@ class _Ranked:
     due_s: Number
     """The time when it should have finished."""
     slope: Number
-    """The growth of its relative rank per second while it does not send, or 0 if its thresholds are fixed."""
+    """The growth of its relative rank per second while it does not send, or 0 if its thresholds are
+    fixed.
+    """
     left_s: Number
     """The seconds by which each byte left lowers its relative rank."""
     handicap: Number
@@ -349,15 +423,16 @@ class _Ranked:
 
 
 GRAINS_OF_UNIT = 2**20
-"""A rank that depends on rates is valid for at least a unit divided by this, so that levels cannot change for ever at
-one moment. Its error is then as small, compared with `STEPS` of policies."""
+"""A rank that depends on rates is valid for at least a unit divided by this, so that levels cannot
+change for ever at one moment. Its error is then as small, compared with `STEPS` of policies."""
 
 
 class DeadlineExecution:
-    """The execution of `Deadline`: reference times and memories, which all switches share, and levels at each port.
+    """The execution of `Deadline`: reference times and memories, which all switches share, and
+    levels at each port.
 
-    As on a switch, the reference time of an EchelonFlow in an iteration is the start of the first flow that is seen,
-    less that flow's offset.
+    As on a switch, the reference time of an EchelonFlow in an iteration is the start of the first
+    flow that is seen, less that flow's offset.
     """
 
     def __init__(self, number: Callable[[Fraction], Number]) -> None:
@@ -371,7 +446,11 @@ class DeadlineExecution:
         key = flow.job, ranking.echelonflow
         offset_s = self._number(ranking.offset_s)
         known = self._references.get(key)
-        if known is None or (known[0], -known[1], -known[2]) < (flow.iteration, -flow.start_s, -offset_s):
+        if known is None or (known[0], -known[1], -known[2]) < (
+            flow.iteration,
+            -flow.start_s,
+            -offset_s,
+        ):
             # Of flows that start at the same time, the one of the least offset counts.
             self._references[key] = flow.iteration, flow.start_s, offset_s
         if ranking.relative is not None:
@@ -383,7 +462,9 @@ class DeadlineExecution:
             self._memories[flow.job].finish(now_s - self._ranked_of(flow, ranking).arranged_s)
         self._ranked.pop(flow, None)
 
-    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]) -> list[Rank]:
+    def ranks(
+        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]
+    ) -> list[Rank]:
         ranks: list[Rank] = []
         for flow, ranking in flows:
             ranked = self._ranked_of(flow, ranking)
@@ -393,7 +474,9 @@ class DeadlineExecution:
                 ranks.append(Rank(ranking.lowest + reached, until_s))
             else:
                 ranks.append(Rank(ranking.highest))
-        relative = [place for place, (_, ranking) in enumerate(flows) if ranking.relative is not None]
+        relative = [
+            place for place, (_, ranking) in enumerate(flows) if ranking.relative is not None
+        ]
         if len(relative) > 1:
             lines = [self._line(now_s, *flows[place]) for place in relative]
             steps = [self._ranked_of(*flows[place]).steps for place in relative]
@@ -401,7 +484,9 @@ class DeadlineExecution:
             for place, level, hold_s in zip(relative, *relative_levels(lines, steps), strict=True):
                 ranking = flows[place][1]
                 until_s = None if hold_s is None or by_rates else now_s + hold_s
-                ranks[place] = Rank(max(ranking.lowest, ranking.highest - level), until_s, by_rates=by_rates)
+                ranks[place] = Rank(
+                    max(ranking.lowest, ranking.highest - level), until_s, by_rates=by_rates
+                )
         return ranks
 
     def until_s(
@@ -410,7 +495,9 @@ class DeadlineExecution:
         flows: Sequence[tuple[ActiveFlow, Deadline]],
         rates_Bps: Sequence[Number],  # noqa: N803
     ) -> Number | None:
-        """Return until when the ranks of flows at a port hold at these rates, if some of them depend on rates."""
+        """Return until when the ranks of flows at a port hold at these rates, if some of them
+        depend on rates.
+        """
         relative = [
             (flow, ranking, rate)
             for (flow, ranking), rate in zip(flows, rates_Bps, strict=True)
@@ -422,10 +509,23 @@ class DeadlineExecution:
         hold_s = min((hold_s for hold_s in holds if hold_s is not None), default=None)
         return None if hold_s is None else now_s + max(hold_s, min(of.grain_s for of in ranked))
 
-    def _line(self, now_s: Number, flow: ActiveFlow, ranking: Deadline, rate_Bps: Number = 0) -> GrowingRank:  # noqa: N803
+    def _line(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Deadline,
+        rate_Bps: Number = 0,  # noqa: N803
+    ) -> GrowingRank:
         ranked = self._ranked_of(flow, ranking)
-        late_s = now_s - ranked.due_s + self._memories[flow.job].delay_s - ranked.left_s * flow.remaining_bytes
-        return GrowingRank(late_s * ranked.slope - ranked.handicap, ranked.slope * (1 + ranked.left_s * rate_Bps))
+        late_s = (
+            now_s
+            - ranked.due_s
+            + self._memories[flow.job].delay_s
+            - ranked.left_s * flow.remaining_bytes
+        )
+        return GrowingRank(
+            late_s * ranked.slope - ranked.handicap, ranked.slope * (1 + ranked.left_s * rate_Bps)
+        )
 
     def neighbourhood(self, flow: ActiveFlow, ranking: Deadline) -> None:
         return None

@@ -7,8 +7,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.planning.allocation import Number
-from echelon.planning.rankings.base import IN_ORDER_OF_START, EngineKind, EngineRanking, HostOrder, StatelessExecution
-from echelon.planning.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
+from echelon.planning.rankings.base import (
+    IN_ORDER_OF_START,
+    EngineKind,
+    EngineRanking,
+    HostOrder,
+    StatelessExecution,
+)
+from echelon.planning.rankings.in_switches import (
+    LevelProfile,
+    RankingAction,
+    SwitchNumbers,
+    Units,
+    steps,
+)
 
 _CLASS_SHIFT = 3
 """The upper three of the six bits of a code point are its class selector."""
@@ -16,10 +28,12 @@ _CLASS_SHIFT = 3
 
 @dataclass(frozen=True, slots=True)
 class Dscp:
-    """A packet goes to the queue of its class selector, but to none below `lowest` or above `highest`.
+    """A packet goes to the queue of its class selector, but to none below `lowest` or above
+    `highest`.
 
-    Hosts that know how urgent their packets are mark them. A switch marks each packet that it sends with the class
-    selector of its queue (table `queue_to_dscp`), so all switches on the path choose the same queue.
+    Hosts that know how urgent their packets are mark them. A switch marks each packet that it sends
+    with the class selector of its queue (table `queue_to_dscp`), so all switches on the path choose
+    the same queue.
     """
 
     lowest: int
@@ -39,8 +53,8 @@ class Dscp:
     def action(self, at: SwitchNumbers) -> RankingAction:
         if not 0 <= self.lowest <= self.highest < 1 << _CLASS_SHIFT:
             raise ValueError(
-                f"code points cannot choose among queues {self.lowest} to {self.highest}; name the lowest and "
-                f"highest of queues 0 to {(1 << _CLASS_SHIFT) - 1}"
+                f"code points cannot choose among queues {self.lowest} to {self.highest}; name the"
+                f" lowest and highest of queues 0 to {(1 << _CLASS_SHIFT) - 1}"
             )
         profile = at.profile(("dscp", self.lowest, self.highest), lambda: self._profile(at.units))
         return RankingAction("dscp", {"profile": profile})

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.planning.allocation import Number
-from echelon.planning.rankings.base import IN_ORDER_OF_START, EngineKind, EngineRanking, HostOrder, StatelessExecution
+from echelon.planning.rankings.base import (
+    IN_ORDER_OF_START,
+    EngineKind,
+    EngineRanking,
+    HostOrder,
+    StatelessExecution,
+)
 from echelon.planning.rankings.in_switches import RankingAction, SwitchNumbers
 
 

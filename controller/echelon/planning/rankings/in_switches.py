@@ -1,4 +1,6 @@
-"""The needs of switches for every ranking: an action for each flow, and profiles that map keys of packets to queues."""
+"""The needs of switches for every ranking: an action for each flow, and profiles that map keys of
+packets to queues.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class RankingAction(NamedTuple):
 
 
 class SwitchNumbers(Protocol):
-    """The numbers by which one switch knows what the flows of one job share, and the units in which it computes."""
+    """The numbers by which one switch knows what the flows of one job share, and the units in which
+    it computes.
+    """
 
     @property
     def units(self) -> Units:
@@ -41,24 +45,35 @@ class SwitchNumbers(Protocol):
 
     @property
     def whole_bytes(self) -> int | None:
-        """The size of the flow that is lowered, if the switch cannot tell how much of it is left; None if it can."""
+        """The size of the flow that is lowered, if the switch cannot tell how much of it is left;
+        None if it can.
+        """
 
     def echelonflow(self, name: str) -> int:
-        """Return the number of an EchelonFlow of the job. Raise `ValueError`, as the other methods do."""
+        """Return the number of an EchelonFlow of the job.
+
+        Raise `ValueError`, as the other methods do.
+        """
 
     def group(self, name: str) -> int:
         """Return the number of a group of flows of the job."""
 
     def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
-        """Return the number of the profile that `make` returns. Equal `content` means the same profile."""
+        """Return the number of the profile that `make` returns.
+
+        Equal `content` means the same profile.
+        """
 
     def once(self, ranking: object, make: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
-        """Return what `make` returns, which depends on `units` and `whole_bytes` only: it is the same elsewhere."""
+        """Return what `make` returns, which depends on `units` and `whole_bytes` only: it is the
+        same elsewhere.
+        """
 
 
 def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[KeyRange, ...]:
-    """Return the steps in which the keys below the first of the ascending `edges` mean the first of the `queues`, those
-    from there to below the second edge the second, and so on: there is one queue more than there are edges.
+    """Return the steps in which the keys below the first of the ascending `edges` mean the first of
+    the `queues`, those from there to below the second edge the second, and so on: there is one
+    queue more than there are edges.
 
     Edges are cut to the keys that exist; neighbours that mean the same queue become one step.
     """
@@ -91,19 +106,23 @@ class TimeUnit:
 
     def count(self, seconds: Fraction) -> int:
         """Return the nearest whole number of units, and of two that are as near the even one."""
-        # As round(self.exactly(seconds)), without two fractions: every flow of every switch comes here.
+        # As round(self.exactly(seconds)), without two fractions: every flow of every switch comes
+        # here.
         per_unit = seconds.denominator * self.nanoseconds
         whole, rest = divmod(seconds.numerator * 1_000_000_000, per_unit)
         return whole + (2 * rest > per_unit or (2 * rest == per_unit and whole % 2))
 
     def unsigned(self, what: str, seconds: Fraction, bits: int) -> int:
-        """Return a time in this unit. Raise `ValueError`, naming `what`, if it does not fit `bits`."""
+        """Return a time in this unit.
+
+        Raise `ValueError`, naming `what`, if it does not fit `bits`.
+        """
         found = self.count(seconds)
         if not 0 <= found < 1 << bits:
             minutes = (1 << bits) * self.nanoseconds // 60_000_000_000
             raise ValueError(
-                f"{what} {float(seconds):g} s does not fit {bits} bits of {self.plural} ({minutes} minutes); "
-                "shorten the iteration"
+                f"{what} {float(seconds):g} s does not fit {bits} bits of {self.plural} ({minutes}"
+                " minutes); shorten the iteration"
             )
         return found
 
@@ -115,26 +134,33 @@ TICKS = TimeUnit(1024, "ticks", "ticks of 1.024 microseconds")
 
 @dataclass(frozen=True, slots=True)
 class RankShifts:
-    """The shifts of a switch that cannot multiply. They turn times into keys and ranks, so the unit of a job's ranks is
-    a power of two of the switch's time unit.
+    """The shifts of a switch that cannot multiply. They turn times into keys and ranks, so the unit
+    of a job's ranks is a power of two of the switch's time unit.
 
-    Table `period` holds the shift of each profile, and the queue of keys that are too large for table `level`.
+    Table `period` holds the shift of each profile, and the queue of keys that are too large for
+    table `level`.
     """
 
     most_right: int
     most_left: int
 
     def period(
-        self, right: int, lowest: int, *, is_relative: bool = False, head_start: int = 0, alone: int = 0
+        self,
+        right: int,
+        lowest: int,
+        *,
+        is_relative: bool = False,
+        head_start: int = 0,
+        alone: int = 0,
     ) -> tuple[tuple[str, int], ...]:
         """Return the arguments of action `set_period`.
 
         Args:
-            right: the number of bits by which times are shifted right; to the left if it is negative.
-            lowest: the queue of keys that are too large.
-            is_relative: whether the key is by how much a rank is behind the highest at the port.
-            head_start: added to each rank; if it is not relative, the key of a slack of 0.
-            alone: the rank that does not count as a delay.
+            right: the number of bits by which times are shifted right; to the left if it is
+            negative. lowest: the queue of keys that are too large. is_relative: whether the key is
+            by how much a rank is behind the highest at the port. head_start: added to each rank; if
+            it is not relative, the key of a slack of 0. alone: the rank that does not count as a
+            delay.
         """
         return (
             ("right", right if right >= 0 else _FIRST_LEFT - right),
@@ -146,13 +172,14 @@ class RankShifts:
 
     @staticmethod
     def rank(units: int, right: int) -> int:
-        """Return so many of the switch's time units as the nearest rank, in two's complement. Raise `ValueError` if it
-        takes more than half of the ranks."""
+        """Return so many of the switch's time units as the nearest rank, in two's complement. Raise
+        `ValueError` if it takes more than half of the ranks."""
         found = round(Fraction(units) / Fraction(2) ** right)
         if abs(found) >= 1 << _SHIFTED_RANK_BITS - 2:
             raise ValueError(
-                f"due time: {abs(units)} of the switch's units of time after the flow's offset are too many for the "
-                "unit of its job; give it a due time that is nearer to its offset"
+                f"due time: {abs(units)} of the switch's units of time after the flow's offset are"
+                " too many for the unit of its job; give it a due time that is nearer to its"
+                " offset"
             )
         return found % (1 << _SHIFTED_RANK_BITS)
 
@@ -169,39 +196,50 @@ class Units:
     offset_bits: int
     """Width of a flow's offset or period, an unsigned number of `time`."""
     key_bits: int
-    """Width of the keys that map packets to queues: a slack, a signed number of `time`, and others."""
+    """Width of the keys that map packets to queues: a slack, a signed number of `time`, and
+    others.
+    """
     time: TimeUnit = MICROSECONDS
     attained_bytes: int = 1
     """The number of bytes that ranking `attained` counts as one."""
     shifts: RankShifts | None = None
-    """How times become keys and ranks. None: keys are as wide as times, and a rank is a time multiplied by a factor."""
+    """How times become keys and ranks.
+
+    None: keys are as wide as times, and a rank is a time multiplied by a factor.
+    """
     left_shift_bits: int = 6
     """Width of the number by which a switch knows how bytes left of a flow are shifted."""
     left_shift_bias: int = 16
     """The number of no shift. The bytes become a time, or a rank if there are `shifts`."""
 
     def right_shift(self, largest: int, bits: int) -> int:
-        """Return the number of bits by which the switch shifts times up to `largest` so that they fit `bits`."""
+        """Return the number of bits by which the switch shifts times up to `largest` so that they
+        fit `bits`.
+        """
         if self.shifts is None:
             return 0
         return min(max(0, largest.bit_length() - bits), self.shifts.most_right)
 
     def left_shift(self, right: int | None) -> int:
-        """Return the number by which the switch knows that bytes left are shifted right by so many bits, to the left if
-        negative; None: they do not count. Raise `ValueError` for a shift to the left that it does not have."""
+        """Return the number by which the switch knows that bytes left are shifted right by so many
+        bits, to the left if negative; None: they do not count. Raise `ValueError` for a shift to
+        the left that it does not have."""
         none = (1 << self.left_shift_bits) - 1
         if right is None:
             return none
         if right < -self.left_shift_bias:
             raise ValueError(
-                f"bytes left of a flow count too much: the switch shifts them to the left by {self.left_shift_bias} "
-                f"bits, not by {-right}; give the flow a larger left_shift"
+                "bytes left of a flow count too much: the switch shifts them to the left by"
+                f" {self.left_shift_bias} bits, not by {-right}; give the flow a larger left_shift"
             )
         # A larger shift than the largest leaves nothing, or next to nothing.
         return min(right + self.left_shift_bias, none)
 
-    def profile(self, steps: tuple[KeyRange, ...], right: int = 0, at_zero: int = 0) -> LevelProfile:
-        """Return the profile of keys that were shifted right by so many bits and are not relative to the port.
+    def profile(
+        self, steps: tuple[KeyRange, ...], right: int = 0, at_zero: int = 0
+    ) -> LevelProfile:
+        """Return the profile of keys that were shifted right by so many bits and are not relative
+        to the port.
 
         A slack of 0 has the key `at_zero`, where the switch does not know that.
         """

@@ -7,16 +7,30 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.planning.allocation import ActiveFlow, Link, Number
-from echelon.planning.rankings.base import IN_ORDER_OF_START, EngineKind, EngineRanking, HostOrder, Rank
-from echelon.planning.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, shifted, steps
+from echelon.planning.rankings.base import (
+    IN_ORDER_OF_START,
+    EngineKind,
+    EngineRanking,
+    HostOrder,
+    Rank,
+)
+from echelon.planning.rankings.in_switches import (
+    LevelProfile,
+    RankingAction,
+    SwitchNumbers,
+    Units,
+    shifted,
+    steps,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Packets that arrive between `begin_s` and `end_s` of each period go to queue `inside`, all others to `outside`.
+    """Packets that arrive between `begin_s` and `end_s` of each period go to queue `inside`, all
+    others to `outside`.
 
-    Periods of `period_s` follow each other from the start of the first iteration of the flow's job that the switch
-    sees. If `begin_s` is after `end_s`, the window extends into the next period.
+    Periods of `period_s` follow each other from the start of the first iteration of the flow's job
+    that the switch sees. If `begin_s` is after `end_s`, the window extends into the next period.
     """
 
     period_s: Fraction
@@ -33,7 +47,10 @@ class Window:
         units = at.units
         period = units.time.unsigned("the period of", self.period_s, units.offset_bits)
         if not period:
-            raise ValueError(f"a period of {float(self.period_s):g} s is too short: switches count {units.time.plural}")
+            raise ValueError(
+                f"a period of {float(self.period_s):g} s is too short: switches count"
+                f" {units.time.plural}"
+            )
         profile = at.profile(
             ("window", self.period_s, self.begin_s, self.end_s, self.inside, self.outside),
             lambda: self._profile(period, units),
@@ -42,10 +59,13 @@ class Window:
         return RankingAction("window", {**numbers, f"period_{units.time.suffix}": period})
 
     def _profile(self, period: int, units: Units) -> LevelProfile:
-        """Return what maps keys to queues. A key is the time left in the period: `period` at its beginning, 1 at its
-        end, and a part of it if the switch shifts it."""
+        """Return what maps keys to queues. A key is the time left in the period: `period` at its
+        beginning, 1 at its end, and a part of it if the switch shifts it."""
         right = units.right_shift(period, units.key_bits)
-        begin, end = (shifted(period - units.time.count(at_s) + 1, right) for at_s in (self.begin_s, self.end_s))
+        begin, end = (
+            shifted(period - units.time.count(at_s) + 1, right)
+            for at_s in (self.begin_s, self.end_s)
+        )
         edges, order = (begin, end), (self.inside, self.outside, self.inside)
         if begin >= end:
             edges, order = (end, begin), (self.outside, self.inside, self.outside)
@@ -81,14 +101,18 @@ class WindowExecution:
     def finished(self, now_s: Number, flow: ActiveFlow, ranking: Window) -> None:
         pass
 
-    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Window]]) -> list[Rank]:
+    def ranks(
+        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Window]]
+    ) -> list[Rank]:
         return [self._rank(now_s, self._begin_s[flow.job], ranking) for flow, ranking in flows]
 
     def neighbourhood(self, flow: ActiveFlow, ranking: Window) -> None:
         return None
 
     def _rank(self, now_s: Number, origin_s: Number, window: Window) -> Rank:
-        period_s, begin_s, end_s = map(self._number, (window.period_s, window.begin_s, window.end_s))
+        period_s, begin_s, end_s = map(
+            self._number, (window.period_s, window.begin_s, window.end_s)
+        )
         if begin_s == end_s:
             return Rank(window.outside)
         # Rounding may put `now_s` into the period before, so that is where the search begins.
@@ -100,5 +124,7 @@ class WindowExecution:
             )
             for change_s, queue in changes:
                 if change_s > now_s:
-                    return Rank(window.outside if queue == window.inside else window.inside, change_s)
+                    return Rank(
+                        window.outside if queue == window.inside else window.inside, change_s
+                    )
             period += 1

@@ -1,9 +1,11 @@
-"""Lowering for hosts: where switches do not rank, senders compute the rank of each packet and mark it with its queue.
+"""Lowering for hosts: where switches do not rank, senders compute the rank of each packet and mark
+it with its queue.
 
-A sender holds for each of its flows what the P4 program has in its tables `flow`, `level` and `period`. The same
-rankings make it, and a sender computes as the program does (`echelon_lab.endhosts.ranks`). One thing differs: a switch
-compares a packet with the most urgent flow at the port, which no host sees. Hosts compare it with the rank `TOP`, so
-that levels are absolute.
+A sender holds for each of its flows what the P4 program has in its tables `flow`, `level` and
+`period`. The same rankings make it, and a sender computes as the program does
+(`echelon_lab.endhosts.ranks`). One thing differs: a switch compares a packet with the most urgent
+flow at the port, which no host sees. Hosts compare it with the rank `TOP`, so that levels are
+absolute.
 """
 
 from __future__ import annotations
@@ -28,17 +30,22 @@ TOP = Fraction(1)
 STEPS = tuple(Fraction(part, 100) for part in (50, 90, 120, 150, 190, 240))
 """A packet goes one level down for each of these by which its rank is behind `TOP`.
 
-The rank of a job that is on time grows from below -1 to 0 while it sends, and what it lost in former iterations lifts
-it. Of five choices, this one was best on eleven even seeds of `echelon evaluate` (docs/ranking-at-hosts.md)."""
+The rank of a job that is on time grows from below -1 to 0 while it sends, and what it lost in
+former iterations lifts it. Of five choices, this one was best on eleven even seeds of `echelon
+evaluate` (docs/ranking-at-hosts.md)."""
 APART = 25
-"""How many times as far apart as in switches copies of a job are that start together. A switch sends the most urgent
-first, however little it is ahead; absolute levels tell two jobs apart only if a step is between them."""
+"""How many times as far apart as in switches copies of a job are that start together. A switch
+sends the most urgent first, however little it is ahead; absolute levels tell two jobs apart only if
+a step is between them."""
 _MOVING, _STRICT = strict(MIN_SHARE), strict()
 
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """How a sender ranks the packets of one flow. Times are microseconds, ranks those of the P4 program."""
+    """How a sender ranks the packets of one flow.
+
+    Times are microseconds, ranks those of the P4 program.
+    """
 
     job: str
     flow: str
@@ -55,7 +62,10 @@ class HostRule:
     levels: tuple[KeyRange, ...] = ()
     """The queue for each key."""
     factor: int = 0
-    """0: keys are slacks. Otherwise the rank decides: a tardiness by `factor` / 2 to the power of `factor_shift`."""
+    """0: keys are slacks.
+
+    Otherwise the rank decides: a tardiness by `factor` / 2 to the power of `factor_shift`.
+    """
     factor_shift: int = 0
     rank_at_zero: int = 0
     alone_us: int = 0
@@ -76,7 +86,9 @@ class HostRule:
         if "idle_gap_s" in identity:
             reported = identity["reported"]
             identity["idle_gap_s"] = Fraction(identity["idle_gap_s"])
-            identity["reported"] = None if reported is None else tuple((one, other) for one, other in reported)
+            identity["reported"] = (
+                None if reported is None else tuple((one, other) for one, other in reported)
+            )
             given["identity"] = SegmentIdentity(**identity)
         else:
             given["identity"] = ShimIdentity(**identity)
@@ -85,12 +97,16 @@ class HostRule:
 
 
 def lower_at_hosts(
-    job: str, flows: Iterable[FlowPlan], identities: Mapping[str, Identity], fabric: Fabric, able: Capabilities
+    job: str,
+    flows: Iterable[FlowPlan],
+    identities: Mapping[str, Identity],
+    fabric: Fabric,
+    able: Capabilities,
 ) -> tuple[HostRule, ...]:
     """Return how the senders of a job rank its flows. `able` is what the switches can carry.
 
-    Raise `LoweringError` for a path that switches without entries for flows do not take, and for a ranking that needs
-    what hosts do not know.
+    Raise `LoweringError` for a path that switches without entries for flows do not take, and for a
+    ranking that needs what hosts do not know.
     """
     rules = []
     for flow in flows:
@@ -103,8 +119,9 @@ def lower_at_hosts(
 
 
 def for_code_points(plan: Plan) -> Plan:
-    """Return the plan without the shares that keep packets moving in lower queues until they are ranked anew, which
-    switches that do not rank have no use for. Other shares stay, and are refused where switches have none."""
+    """Return the plan without the shares that keep packets moving in lower queues until they are
+    ranked anew, which switches that do not rank have no use for. Other shares stay, and are refused
+    where switches have none."""
     schedules = {port: _STRICT if of == _MOVING else of for port, of in plan.schedules.items()}
     default = _STRICT if plan.default_schedule == _MOVING else plan.default_schedule
     return plan.with_rankings({}, default_schedule=default, schedules=schedules)
@@ -115,8 +132,9 @@ def _check_path(flow: FlowPlan, fabric: Fabric, able: Capabilities) -> None:
         taken = next_hop(fabric, switch, flow.path[-1])
         if taken != following:
             raise LoweringError(
-                f"job {flow.job}, flow {flow.flow}: switch {switch}: target {able.target} forwards by address, to "
-                f"{taken}, and the plan's path goes to {following}; give the fabric 'paths: address'",
+                f"job {flow.job}, flow {flow.flow}: switch {switch}: target {able.target} forwards"
+                f" by address, to {taken}, and the plan's path goes to {following}; give the fabric"
+                " 'paths: address'",
                 flow.job,
             )
 
@@ -135,8 +153,8 @@ def _rule(flow: FlowPlan, identity: Identity, able: Capabilities) -> HostRule:
         return replace(rule, queue=arguments["queue"])
     if action != "deadline":
         raise ValueError(
-            f"target {able.target}: hosts rank by deadline or into fixed queues, not by '{action}'; choose another "
-            "policy, or switches that rank"
+            f"target {able.target}: hosts rank by deadline or into fixed queues, not by '{action}';"
+            " choose another policy, or switches that rank"
         )
     assert numbers.made is not None
     period = dict(numbers.made.period)
@@ -157,7 +175,9 @@ def _rule(flow: FlowPlan, identity: Identity, able: Capabilities) -> HostRule:
 
 @dataclass
 class _Numbers:
-    """What a ranking asks for, of a host (an `echelon.planning.rankings.in_switches.SwitchNumbers`)."""
+    """What a ranking asks for, of a host (an
+    `echelon.planning.rankings.in_switches.SwitchNumbers`).
+    """
 
     units: Units
     whole_bytes: int | None = None

@@ -18,16 +18,16 @@ class QueueDepthMarks:
     packets: int
     """Mark a packet that finds this many packets in its queue."""
     cells_of_packet: int | None = None
-    """The cells of the packet buffer that a full packet takes, where the switch counts cells; None: it counts
-    packets."""
+    """The cells of the packet buffer that a full packet takes, where the switch counts cells; None:
+    it counts packets."""
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualQueueMarks:
     """ECN marking by a virtual queue, where the real queues are outside the switch.
 
-    The virtual queue counts the bytes that should wait at a port, in all its queues together: it grows by every packet
-    and drains at the port's rate. Table `virtual_queue` carries it.
+    The virtual queue counts the bytes that should wait at a port, in all its queues together: it
+    grows by every packet and drains at the port's rate. Table `virtual_queue` carries it.
     """
 
     backlog_bytes: int
@@ -48,8 +48,8 @@ class TreeMemory:
 
 @dataclass(frozen=True, slots=True)
 class OuterQueues:
-    """The queues that packets leave without the switch's ingress knowing. Table `promotion_hold` carries the hold times
-    that follow from them."""
+    """The queues that packets leave without the switch's ingress knowing. Table `promotion_hold`
+    carries the hold times that follow from them."""
 
     depth_packets: int
     """Most packets that one queue holds."""
@@ -58,14 +58,18 @@ class OuterQueues:
     rate_error_percent: int = 1
     """Largest error of a queue's minimum rate."""
     delay_us: int = 20_000
-    """Longest way from the switch's egress to the queue, plus the longest delay by which the kernel sends late."""
+    """Longest way from the switch's egress to the queue, plus the longest delay by which the kernel
+    sends late.
+    """
     by_port: bool = False
     """Whether a port has one hold time, the longest of its queues'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The capabilities of one kind of switch: its queues, the sizes of its tables and the widths of their keys."""
+    """The capabilities of one kind of switch: its queues, the sizes of its tables and the widths of
+    their keys.
+    """
 
     target: str
     """The target's name, for messages only."""
@@ -89,21 +93,27 @@ class Capabilities:
     """The units and widths of its numbers."""
     ecn: EcnMarks
     ranks: bool = True
-    """Whether switches know flows and rank their packets. If not, they forward by address and serve queues by code
-    point, and hosts rank (`echelon.switches.lowering.at_hosts`)."""
+    """Whether switches know flows and rank their packets. If not, they forward by address and serve
+    queues by code point, and hosts rank (`echelon.switches.lowering.at_hosts`)."""
     rank_expires: bool = True
-    """Whether egress compares how long a packet waited with the time for which its rank holds. Entries of table `level`
-    then hold the lowest key of their range."""
+    """Whether egress compares how long a packet waited with the time for which its rank holds.
+    Entries of table `level` then hold the lowest key of their range."""
     position_ranges: bool = True
-    """Whether positions on a connection, which have 32 bits, match as ranges. If not, each range is the fewest prefixes
-    that cover it."""
+    """Whether positions on a connection, which have 32 bits, match as ranges. If not, each range is
+    the fewest prefixes that cover it."""
     left_by_position: bool = True
-    """Whether switches know how much is left of a flow that they recognise by its bytes. If not, all of it counts."""
+    """Whether switches know how much is left of a flow that they recognise by its bytes.
+
+    If not, all of it counts.
+    """
     sequence_numbers: bool = True
-    """Whether switches read the sequence numbers of TCP: a connection that is alone between its hosts is then counted
-    without what it sends again, rises when all that it has sent is acknowledged, and can be paused."""
+    """Whether switches read the sequence numbers of TCP: a connection that is alone between its
+    hosts is then counted without what it sends again, rises when all that it has sent is
+    acknowledged, and can be paused."""
     iterations_by_bytes: bool = True
-    """Whether an iteration of a connection can begin behind the bytes of the one before, without a silence."""
+    """Whether an iteration of a connection can begin behind the bytes of the one before, without a
+    silence.
+    """
     trees: TreeMemory | None = None
     """None: its program adds up nothing."""
     levels: int = 8
@@ -113,7 +123,10 @@ class Capabilities:
 
 
 class LoweringError(CodedError, ValueError):
-    """The error for a plan that asks for what the target cannot carry. Its text also says what would fit."""
+    """The error for a plan that asks for what the target cannot carry.
+
+    Its text also says what would fit.
+    """
 
     code: Code = "does-not-fit"
 

@@ -1,4 +1,6 @@
-"""The difference between two intents of a switch: what is written to bring it from one to the other."""
+"""The difference between two intents of a switch: what is written to bring it from one to the
+other.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class IntentDifference:
 
 
 def difference(before: Intent, after: Intent) -> IntentDifference:
-    """Return what changes from one intent of a switch to another, in time that grows with the parts that differ."""
+    """Return what changes from one intent of a switch to another, in time that grows with the parts
+    that differ.
+    """
     # A part that did not change is the same object.
     kept = {id(part) for part in before.parts} & {id(part) for part in after.parts}
     old = dict(_entries(part for part in before.parts if id(part) not in kept))
@@ -37,9 +41,15 @@ def difference(before: Intent, after: Intent) -> IntentDifference:
     return IntentDifference(
         after.switch,
         added=tuple(entry for key, entry in new.items() if key not in old),
-        changed=tuple(entry for key, entry in new.items() if key in old and old[key][1].actions != entry[1].actions),
+        changed=tuple(
+            entry
+            for key, entry in new.items()
+            if key in old and old[key][1].actions != entry[1].actions
+        ),
         removed=tuple(entry for key, entry in old.items() if key not in new),
-        queues=tuple((was, now) for now in after.queues if (was := queues[now.port, now.queue]) != now),
+        queues=tuple(
+            (was, now) for now in after.queues if (was := queues[now.port, now.queue]) != now
+        ),
     )
 
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from echelon.model.jobs.spec import JobSpec, RecognitionSpec
 
 FiveTuple = tuple[str, str, str, int, int]
-"""A connection: (protocol, source address, destination address, source port, destination port). Ends of RoCE have the
-numbers of their queue pairs in place of ports."""
+"""A connection: (protocol, source address, destination address, source port, destination port).
+Ends of RoCE have the numbers of their queue pairs in place of ports."""
 
 UNPLANNED, LEAST_UNPLANNED_BYTES = Fraction(1, 20), 1 << 13
-"""How much a connection may send in an iteration beyond what the plan knows: this part of it, or that many bytes if
-they are more."""
+"""How much a connection may send in an iteration beyond what the plan knows: this part of it, or
+that many bytes if they are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,13 @@ class ShimIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIdentity:
-    """An identity by position: the flow is a range of the bytes that its connection carries in one iteration.
+    """An identity by position: the flow is a range of the bytes that its connection carries in one
+    iteration.
 
-    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP; a packet of RoCE counts as a full one. A new
-    iteration starts on the connection after `idle_gap_s` seconds without a packet, once 95 % of `iteration_bytes` have
-    passed; with `by_bytes`, behind `iteration_bytes` also without a silence.
+    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP; a packet of RoCE counts as
+    a full one. A new iteration starts on the connection after `idle_gap_s` seconds without a
+    packet, once 95 % of `iteration_bytes` have passed; with `by_bytes`, behind `iteration_bytes`
+    also without a silence.
     """
 
     src_ipv4: str
@@ -60,8 +62,8 @@ class SegmentIdentity:
     pause: bool = False
     """Whether switches close the sender's window while the connection has to stay in its queue."""
     reported: tuple[tuple[int, int], ...] | None = None
-    """The ports, source and destination, of each connection that agents reported, which all count as one; None: agents
-    report nothing, and the ports are those above."""
+    """The ports, source and destination, of each connection that agents reported, which all count
+    as one; None: agents report nothing, and the ports are those above."""
     by_bytes: bool = False
     """Whether iterations need no silence between them."""
     mtu: int | None = None
@@ -69,11 +71,12 @@ class SegmentIdentity:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of the flow's positions: the first byte of each, and the first byte after it.
+        """Return the ranges of the flow's positions: the first byte of each, and the first byte
+        after it.
 
-        What programs send beyond what plans know, such as headers of messages, comes after the last flow of an
-        iteration. It belongs to that flow: in the queue of best effort, it would overtake what its connection has sent
-        before, and the sender would send all of that again.
+        What programs send beyond what plans know, such as headers of messages, comes after the last
+        flow of an iteration. It belongs to that flow: in the queue of best effort, it would
+        overtake what its connection has sent before, and the sender would send all of that again.
         """
         own = self.start_bytes, self.end_bytes
         if self.by_bytes or not self.start_bytes < self.end_bytes == self.iteration_bytes:
@@ -91,14 +94,18 @@ class SegmentIdentity:
         """The connections whose packets are counted."""
         if self.reported is None:
             return (self.five_tuple,)
-        return tuple((self.protocol, self.src_ipv4, self.dst_ipv4, *ports) for ports in self.reported)
+        return tuple(
+            (self.protocol, self.src_ipv4, self.dst_ipv4, *ports) for ports in self.reported
+        )
 
 
 Identity = ShimIdentity | SegmentIdentity
 
 
 def number_shims(jobs: Sequence[Job]) -> dict[FlowKey, ShimIdentity]:
-    """Number jobs and flows for senders that write the shim: jobs from 1 in their order, flows from 0 in theirs."""
+    """Number jobs and flows for senders that write the shim: jobs from 1 in their order, flows from
+    0 in theirs.
+    """
     return {
         (job.name, flow.name): ShimIdentity(number, index)
         for number, job in enumerate(jobs, start=1)
@@ -113,24 +120,29 @@ SHIM_NUMBERS = 1 << 16
 def identities_of(
     job: Job, number: int, spec: JobSpec, fabric: Fabric, reported: Collection[FiveTuple] = ()
 ) -> Mapping[str, Identity]:
-    """Return how switches recognise each flow of a job, as the `recognition` section of its file says.
+    """Return how switches recognise each flow of a job, as the `recognition` section of its file
+    says.
 
-    By shim, flows are numbered from 0 in the job's order and the job is `number`. By bytes, each pair of workers has
-    one connection, which carries its flows in the order of `echelon.model.jobs.analysis.connections`. By agent, it has
-    the `reported` connections from one to the other. Workers are hosts of `fabric`. Raise `LoweringError` for more
-    flows than the shim can number.
+    By shim, flows are numbered from 0 in the job's order and the job is `number`. By bytes, each
+    pair of workers has one connection, which carries its flows in the order of
+    `echelon.model.jobs.analysis.connections`. By agent, it has the `reported` connections from one
+    to the other. Workers are hosts of `fabric`. Raise `LoweringError` for more flows than the shim
+    can number.
     """
     return _RECOGNITIONS[spec.recognition.by](job, number, spec, fabric, reported)
 
 
 def _between_two(job: Job) -> Job:
-    """Return the job. Raise `LoweringError` if it has a flow among several hosts, whose packets carry the shim."""
+    """Return the job.
+
+    Raise `LoweringError` if it has a flow among several hosts, whose packets carry the shim.
+    """
     for flow in job.flows:
         if flow.among:
             raise LoweringError(
-                f"job {job.name}: flow '{flow.name}' goes over a tree of switches that add up or copy what it brings, "
-                "which they recognise by shim alone (write 'recognition: {by: shim}', or use another algorithm such as "
-                "'ring')",
+                f"job {job.name}: flow '{flow.name}' goes over a tree of switches that add up or"
+                " copy what it brings, which they recognise by shim alone (write 'recognition:"
+                " {by: shim}', or use another algorithm such as 'ring')",
                 job.name,
             )
     return job
@@ -141,8 +153,8 @@ def _by_shim(
 ) -> dict[str, Identity]:
     if max(len(job.flows), number + 1) > SHIM_NUMBERS:
         raise LoweringError(
-            f"job {job.name}: {len(job.flows)} flows of job number {number}: the shim header numbers {SHIM_NUMBERS} of "
-            "each; use fewer workers or micro-batches",
+            f"job {job.name}: {len(job.flows)} flows of job number {number}: the shim header"
+            f" numbers {SHIM_NUMBERS} of each; use fewer workers or micro-batches",
             job.name,
         )
     return {flow.name: ShimIdentity(number, index) for index, flow in enumerate(job.flows)}
@@ -154,7 +166,8 @@ def _by_bytes(
     recognition = spec.recognition
     # The file's loader has checked this.
     if recognition.queue_pair is not None:
-        # Each host has a queue pair for each other one, by the place of that one among the job's hosts.
+        # Each host has a queue pair for each other one, by the place of that one among the job's
+        # hosts.
         pairs = {host: recognition.queue_pair + place for place, host in enumerate(spec.hosts)}
         return _segments(job, recognition, fabric, lambda src, dst: (pairs[dst], pairs[src]))
     assert recognition.source_port is not None
@@ -177,7 +190,10 @@ def _by_agent(
 
 
 def _segments(
-    job: Job, recognition: RecognitionSpec, fabric: Fabric, ports: Callable[[str, str], tuple[int, int]]
+    job: Job,
+    recognition: RecognitionSpec,
+    fabric: Fabric,
+    ports: Callable[[str, str], tuple[int, int]],
 ) -> dict[str, SegmentIdentity]:
     gap_s, packet = recognition.idle_gap, recognition.mtu or 1
     assert gap_s is not None
@@ -185,11 +201,13 @@ def _segments(
     for (src, dst), flows in connections(_between_two(job)).items():
         src_port, dst_port = ports(src, dst)
         # Whole packets of RoCE: a message begins with a packet of its own.
-        edges = list(accumulate((-(-flow.size_bytes // packet) * packet for flow in flows), initial=0))
+        edges = list(
+            accumulate((-(-flow.size_bytes // packet) * packet for flow in flows), initial=0)
+        )
         if edges[-1] >= COUNTED_BYTES:
             raise LoweringError(
-                f"job {job.name}: the packets from {src} to {dst} count as {edges[-1]} B in an iteration, and switches "
-                f"count less than {COUNTED_BYTES} (use the shim)",
+                f"job {job.name}: the packets from {src} to {dst} count as {edges[-1]} B in an"
+                f" iteration, and switches count less than {COUNTED_BYTES} (use the shim)",
                 job.name,
             )
         for flow, (start, end) in zip(flows, pairwise(edges), strict=True):

@@ -1,5 +1,5 @@
-"""The intent: what one switch should hold, as table entries, queue settings and digests, in P4 terms and for no
-particular channel."""
+"""The intent: what one switch should hold, as table entries, queue settings and digests, in P4
+terms and for no particular channel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ Match = int | Prefix | Interval
 
 
 def prefixes(interval: Interval, bits: int) -> tuple[Prefix, ...]:
-    """Return the fewest prefixes of values of `bits` that together are `interval`, ascending; below 2 * `bits`."""
+    """Return the fewest prefixes of values of `bits` that together are `interval`, ascending; below
+    2 * `bits`.
+    """
     found = []
     low = interval.low
     while low <= interval.high:
@@ -57,7 +59,8 @@ class ActionCall(NamedTuple):
 class TableEntry(NamedTuple):
     """One table entry, by the names in the P4Info.
 
-    `actions` has one member, or several for a table with an action selector, which spreads packets over them evenly.
+    `actions` has one member, or several for a table with an action selector, which spreads packets
+    over them evenly.
     """
 
     table: str
@@ -81,8 +84,8 @@ class QueueSetting:
 
 @dataclass(frozen=True, slots=True)
 class DigestSetting:
-    """The reporting of a digest by a switch: lists of at most `max_list_size`, sent at most `max_timeout_ns` after the
-    first event.
+    """The reporting of a digest by a switch: lists of at most `max_list_size`, sent at most
+    `max_timeout_ns` after the first event.
 
     If `ack_timeout_ns` is 0 the switch does not wait for acknowledgements.
     """
@@ -121,15 +124,17 @@ class KnownFlow(NamedTuple):
 class Part:
     """Entries that come and go together, in the order in which they may be written.
 
-    A part that did not change from one intent of a switch to the next is the same object, so that a comparison of
-    intents can skip it. No two parts of an intent have an entry with the same key.
+    A part that did not change from one intent of a switch to the next is the same object, so that a
+    comparison of intents can skip it. No two parts of an intent have an entry with the same key.
     """
 
     owner: str
     """The owner, shown to people: `FABRIC`, ``promotion``, ``profile N``, or the name of a job."""
     entries: tuple[TableEntry, ...]
     known: tuple[KnownFlow, ...] = ()
-    """The flows whose packets the part's entries recognise; their entries are the first ones, in the same order."""
+    """The flows whose packets the part's entries recognise; their entries are the first ones, in
+    the same order.
+    """
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -149,9 +154,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Intent:
-    """The state that one switch should hold. It is the same object as before if nothing in it changed.
+    """The state that one switch should hold. It is the same object as before if nothing in it
+    changed.
 
-    Parts come in the order in which they may be written to an empty switch: a part needs nothing that comes after it.
+    Parts come in the order in which they may be written to an empty switch: a part needs nothing
+    that comes after it.
     """
 
     switch: str

@@ -11,7 +11,13 @@ from echelon.planning.plan import FlowPlan
 from echelon.planning.rankings.fixed import Fixed
 from echelon.planning.rankings.in_switches import LevelProfile, Units
 from echelon.switches.lowering.capabilities import Capabilities, LoweringError
-from echelon.switches.lowering.identity import UNPLANNED, FiveTuple, Identity, SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.identity import (
+    UNPLANNED,
+    FiveTuple,
+    Identity,
+    SegmentIdentity,
+    ShimIdentity,
+)
 from echelon.switches.lowering.intent import (
     ActionCall,
     Interval,
@@ -46,12 +52,16 @@ class LoweredJob:
     def with_trees(self, trees: Sequence[HeldTree]) -> LoweredJob:
         """Return the job with what the switch holds for its trees."""
         entries = (*self.part.entries, *(one for tree in trees for one in tree.entries))
-        return replace(self, part=replace(self.part, entries=entries), groups=tuple(tree.group for tree in trees))
+        return replace(
+            self,
+            part=replace(self.part, entries=entries),
+            groups=tuple(tree.group for tree in trees),
+        )
 
 
 Same = dict[tuple[int, int, int | None], Mapping[str, int]]
-"""Arguments that are the same at all switches of a kind, by ranking, units and `whole_bytes`; the first two by
-identity."""
+"""Arguments that are the same at all switches of a kind, by ranking, units and `whole_bytes`; the
+first two by identity."""
 
 
 def lower_job(
@@ -72,7 +82,9 @@ def lower_job(
 
 
 def requeued(lowered: LoweredJob, queues: Mapping[str, Fixed]) -> LoweredJob:
-    """Return a lowered job after some of its flows (by name) went from one fixed queue to another."""
+    """Return a lowered job after some of its flows (by name) went from one fixed queue to
+    another.
+    """
     entries = {}
     for flow, ranking in queues.items():
         entry = lowered.part.known[lowered.part.places[flow]].entry
@@ -88,7 +100,9 @@ class _Connection:
     segment: SegmentIdentity
     number_of: Callable[[FiveTuple], int]
 
-    def entries(self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool) -> Iterator[TableEntry]:
+    def entries(
+        self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool
+    ) -> Iterator[TableEntry]:
         time, segment = able.units.time, self.segment
         counts = able.sequence_numbers and segment.protocol == "tcp"
         in_sequence = counts and len(segment.five_tuples) == 1
@@ -106,9 +120,16 @@ class _Connection:
                 # Each queue pair has packet numbers of its own.
                 pair = self.number_of((protocol, src, dst, src_port, dst_port))
                 to: dict[str, Match] = {"dst": ipv4(dst), "queue_pair": dst_port}
-                yield entry("roce_connection", to, f"set_queue_pair_{segment.mtu}", **given, queue_pair=pair)
+                yield entry(
+                    "roce_connection", to, f"set_queue_pair_{segment.mtu}", **given, queue_pair=pair
+                )
                 continue
-            key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
+            key: dict[str, Match] = {
+                "src": ipv4(src),
+                "dst": ipv4(dst),
+                "src_port": src_port,
+                "dst_port": dst_port,
+            }
             if counts and not in_sequence:
                 # Several that count as one: each has sequence numbers of its own.
                 one = self.number_of((protocol, src, dst, src_port, dst_port))
@@ -123,16 +144,23 @@ class _Connection:
             )
             if in_sequence:
                 back: dict[str, Match] = {}
-                back |= {"src": ipv4(dst), "dst": ipv4(src), "src_port": dst_port, "dst_port": src_port}
-                # With windows closed both ways, each side would take the other's acknowledgements for old ones, and
-                # send nothing more.
+                back |= {
+                    "src": ipv4(dst),
+                    "dst": ipv4(src),
+                    "src_port": dst_port,
+                    "dst_port": src_port,
+                }
+                # With windows closed both ways, each side would take the other's acknowledgements
+                # for old ones, and send nothing more.
                 closes = int(segment.pause and not is_shared)
                 yield entry("tcp_answer", back, "set_answered", answered=self.number, closes=closes)
 
 
 @dataclass
 class _JobAtSwitch:
-    """One job at one switch while it is lowered (an `echelon.planning.rankings.base.SwitchNumbers`)."""
+    """One job at one switch while it is lowered (an
+    `echelon.planning.rankings.base.SwitchNumbers`).
+    """
 
     switch: str
     identities: Mapping[str, Identity]
@@ -167,13 +195,17 @@ class _JobAtSwitch:
             )
         ]
         entries = (*(flow.entry for flow in known), *classifiers, *connections)
-        recognised = sum(len(connection.segment.five_tuples) for connection in self.connections.values())
+        recognised = sum(
+            len(connection.segment.five_tuples) for connection in self.connections.values()
+        )
         return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles, recognised)
 
     def _flow_entry(self, number: int, flow: FlowPlan) -> TableEntry:
         following = flow.path[flow.path.index(self.switch) + 1]
         match self.identities[flow.flow]:
-            case SegmentIdentity(start_bytes=start, end_bytes=end) if not self.capabilities.left_by_position:
+            case SegmentIdentity(start_bytes=start, end_bytes=end) if (
+                not self.capabilities.left_by_position
+            ):
                 self.whole_bytes = end - start
             case _:
                 self.whole_bytes = None
@@ -200,16 +232,31 @@ class _JobAtSwitch:
                 connection = self._connection(segment)
                 for start_bytes, end_bytes in segment.ranges:
                     whole = Interval(start_bytes, end_bytes - 1)
-                    positions = (whole,) if self.capabilities.position_ranges else prefixes(whole, _POSITION_BITS)
+                    positions = (
+                        (whole,)
+                        if self.capabilities.position_ranges
+                        else prefixes(whole, _POSITION_BITS)
+                    )
                     for position in positions:
                         key: dict[str, Match] = {"connection": connection, "position": position}
-                        yield entry("segment", key, "set_segment", priority=1, flow=number, end_bytes=end_bytes)
+                        yield entry(
+                            "segment",
+                            key,
+                            "set_segment",
+                            priority=1,
+                            flow=number,
+                            end_bytes=end_bytes,
+                        )
 
     def _both_ways(self) -> AbstractSet[FiveTuple]:
         """Return the connections that may pause and carry flows of the job in both directions."""
         if not any(connection.segment.pause for connection in self.connections.values()):
             return frozenset()
-        segments = {one.five_tuple: one for one in self.identities.values() if isinstance(one, SegmentIdentity)}
+        segments = {
+            one.five_tuple: one
+            for one in self.identities.values()
+            if isinstance(one, SegmentIdentity)
+        }
         tuples = {one for segment in segments.values() for one in segment.five_tuples}
         return {one for one in tuples if (one[0], one[2], one[1], one[4], one[3]) in tuples}
 
@@ -222,7 +269,7 @@ class _JobAtSwitch:
             )
         return connection.number
 
-    # -- what rankings ask for ---------------------------------------------------------------------------------------
+    # -- what rankings ask for ---------------------------------------------------------------------
 
     @property
     def units(self) -> Units:

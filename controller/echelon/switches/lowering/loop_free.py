@@ -1,14 +1,16 @@
-"""The steps from one plan's intents to the next one's in which no packet of a flow circles or falls into a hole.
+"""The steps from one plan's intents to the next one's in which no packet of a flow circles or falls
+into a hole.
 
-Ratul Mahajan and Roger Wattenhofer, "On Consistent Updates in Software Defined Networks", HotNets 2013: a switch may
-change its rule for a destination once those that the new rule leads to have changed theirs. Here this holds for each
-flow that takes another path:
+Ratul Mahajan and Roger Wattenhofer, "On Consistent Updates in Software Defined Networks", HotNets
+2013: a switch may change its rule for a destination once those that the new rule leads to have
+changed theirs. Here this holds for each flow that takes another path:
 
 1. Switches that only its new path passes learn the flow. Nothing leads there yet.
-2. Switches of both paths send it the new way. Where both paths pass them in the same order, all may do so at once: by
-   old rules and by new ones, packets come nearer. Otherwise those near the destination go first.
-3. Switches that only its old path passes forget it, those near the source first. A packet that is still there goes on
-   by its address, and no switch that it comes to sends it back.
+2. Switches of both paths send it the new way. Where both paths pass them in the same order, all may
+   do so at once: by old rules and by new ones, packets come nearer. Otherwise those near the
+   destination go first.
+3. Switches that only its old path passes forget it, those near the source first. A packet that is
+   still there goes on by its address, and no switch that it comes to sends it back.
 
 A step begins when the switches hold the one before. Within a step they may be written in any order.
 """
@@ -51,8 +53,9 @@ def reroutes(
 ) -> dict[str, dict[str, tuple[Path, Path]]]:
     """Return the old and the new path of each flow that takes another one, by job and flow.
 
-    Flows are left out whose old path leads over links that are `down` or have moved: nothing passes there anyway. So
-    are those of jobs that switches recognise by other packets than before, and trees.
+    Flows are left out whose old path leads over links that are `down` or have moved: nothing passes
+    there anyway. So are those of jobs that switches recognise by other packets than before, and
+    trees.
     """
     dead = frozenset(map(frozenset, down))
     out: dict[str, dict[str, tuple[Path, Path]]] = {}
@@ -67,7 +70,8 @@ def reroutes(
             if (old := paths.get(flow.flow, flow.path)) != flow.path
             and not (is_tree(old) or is_tree(flow.path))
             and all(
-                last.fabric.port_to[link] == fabric.port_to.get(link) and frozenset(link) not in dead
+                last.fabric.port_to[link] == fabric.port_to.get(link)
+                and frozenset(link) not in dead
                 for link in pairwise(old)
             )
         }
@@ -78,7 +82,9 @@ def reroutes(
 
 @dataclass(slots=True)
 class _Turns:
-    """When the flows of a job are as the new plan has them at one switch: the number of the step, by flow."""
+    """When the flows of a job are as the new plan has them at one switch: the number of the step,
+    by flow.
+    """
 
     changed: dict[str, int] = field(default_factory=dict)
     gone: dict[str, int] = field(default_factory=dict)
@@ -88,7 +94,8 @@ class _Turns:
 class LoopFreeOrder:
     """The order in which switches follow a new plan in which flows are rerouted (`reroutes`).
 
-    `steps` is the number of steps before the last one, which brings every switch to the new plan; 0 if no flow moves.
+    `steps` is the number of steps before the last one, which brings every switch to the new plan; 0
+    if no flow moves.
     """
 
     def __init__(self, paths: Mapping[str, Mapping[str, tuple[Path, Path]]]) -> None:
@@ -97,7 +104,11 @@ class LoopFreeOrder:
         for job, flows in paths.items():
             for flow, (old, new) in flows.items():
                 after, before = dict(pairwise(new)), dict(pairwise(old))
-                changing = [node for node in reversed(new[1:-1]) if before.get(node, after[node]) != after[node]]
+                changing = [
+                    node
+                    for node in reversed(new[1:-1])
+                    if before.get(node, after[node]) != after[node]
+                ]
                 places = [old.index(node) for node in changing]
                 at_once = places == sorted(places, reverse=True)
                 for turn, node in enumerate(changing, start=1):
@@ -112,7 +123,9 @@ class LoopFreeOrder:
     def _at(self, switch: str, job: str) -> _Turns:
         return self._turns.setdefault(switch, {}).setdefault(job, _Turns())
 
-    def between(self, before: Mapping[str, Intent], after: Mapping[str, Intent]) -> Iterator[Mapping[str, Intent]]:
+    def between(
+        self, before: Mapping[str, Intent], after: Mapping[str, Intent]
+    ) -> Iterator[Mapping[str, Intent]]:
         """Yield the intents of each step but the last, whose intents are those `after`.
 
         An intent is the same object as in the step before if the switch has nothing to do.
@@ -120,7 +133,9 @@ class LoopFreeOrder:
         last: dict[str, tuple[object, Intent]] = {}
         for step in range(self.steps):
             for switch, jobs in self._turns.items():
-                late = {job: flows for job, turns in jobs.items() if (flows := self._late(turns, step))}
+                late = {
+                    job: flows for job, turns in jobs.items() if (flows := self._late(turns, step))
+                }
                 if switch not in last or last[switch][0] != late:
                     last[switch] = late, _merged(before[switch], after[switch], late)
             yield {**after, **{switch: intent for switch, (_, intent) in last.items()}}
@@ -128,14 +143,20 @@ class LoopFreeOrder:
     def _late(self, turns: _Turns, step: int) -> frozenset[str]:
         """Return the flows that a switch still has by the old plan after a step."""
         changing = {flow for flow, turn in turns.changed.items() if turn > step}
-        return frozenset(changing.union(flow for flow, turn in turns.gone.items() if self._changes + turn > step))
+        return frozenset(
+            changing.union(flow for flow, turn in turns.gone.items() if self._changes + turn > step)
+        )
 
 
 def _merged(before: Intent, after: Intent, late: Mapping[str, Collection[str]]) -> Intent:
-    """Return the intent `after` with what the switch needs to know some flows as `before`, by job."""
+    """Return the intent `after` with what the switch needs to know some flows as `before`, by
+    job.
+    """
     if not late:
         return after
-    former, jobs = ({part.owner: part for part in intent.parts if part.known} for intent in (before, after))
+    former, jobs = (
+        {part.owner: part for part in intent.parts if part.known} for intent in (before, after)
+    )
     always = [part for part in after.parts if not part.known]
     owners = {part.owner for part in always}
     # What is of no job and has gone: profiles, which come before the jobs that need them.
@@ -145,7 +166,9 @@ def _merged(before: Intent, after: Intent, late: Mapping[str, Collection[str]]) 
 
 
 def _with_former(former: Part, part: Part | None, late: Collection[str]) -> Part:
-    """Return a job's part with the former entries of some flows; None: the switch has no other flow of the job."""
+    """Return a job's part with the former entries of some flows; None: the switch has no other flow
+    of the job.
+    """
     part = Part(former.owner, ()) if part is None else part
     old = {flow.flow: flow for flow in former.known if flow.flow in late}
     known = [old.pop(flow.flow, flow) for flow in part.known]
@@ -155,7 +178,8 @@ def _with_former(former: Part, part: Part | None, late: Collection[str]) -> Part
         rest += (
             entry
             for entry in former.entries[len(former.known) :]
-            if _key(entry) not in keys and (entry.table in _OF_CONNECTIONS or _flow_of(entry) in numbers)
+            if _key(entry) not in keys
+            and (entry.table in _OF_CONNECTIONS or _flow_of(entry) in numbers)
         )
     known += old.values()
     return Part(former.owner, (*(flow.entry for flow in known), *rest), tuple(known))

@@ -1,8 +1,9 @@
-"""Numbers that last: what a switch calls flows, EchelonFlows, profiles and the like while jobs come and go.
+"""Numbers that last: what a switch calls flows, EchelonFlows, profiles and the like while jobs come
+and go.
 
-A number stays with its part for as long as the job has that part. It is then kept until the switch has acknowledged an
-intent without it: if it were given out earlier, an entry of the departed job could still be there and refer to another
-job's part.
+A number stays with its part for as long as the job has that part. It is then kept until the switch
+has acknowledged an intent without it: if it were given out earlier, an entry of the departed job
+could still be there and refer to another job's part.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class NumberKind(StrEnum):
     TREE = "trees"
     """A tree has one number at all switches."""
     JOB = "jobs"
-    """Indexes of the register in which a switch keeps the epoch of jobs that it recognises by bytes."""
+    """Indexes of the register in which a switch keeps the epoch of jobs that it recognises by
+    bytes.
+    """
 
 
 class ExhaustedError(CodedError, ValueError):
@@ -46,9 +49,9 @@ class ExhaustedError(CodedError, ValueError):
 class Pool:
     """Whole numbers from `first` up to `limit` (not included).
 
-    Numbers that were never taken come first, lowest first; then the one that has been free for longest. What a switch
-    keeps in registers for a number (an epoch or a reference time) outlives its owner and could be mistaken for the next
-    owner's, so a number is reused as late as possible.
+    Numbers that were never taken come first, lowest first; then the one that has been free for
+    longest. What a switch keeps in registers for a number (an epoch or a reference time) outlives
+    its owner and could be mistaken for the next owner's, so a number is reused as late as possible.
     """
 
     def __init__(self, limit: int, first: int = 0) -> None:
@@ -115,7 +118,10 @@ class _AtSwitch:
         self.profiles: dict[Hashable, list[int]] = {}
         """The number of each content, and how many jobs hold it."""
         self.unused: dict[int, list[tuple[str, _Part]]] = {}
-        """Unused parts as (job, part), by the version since which they are unused. A part used again is skipped."""
+        """Unused parts as (job, part), by the version since which they are unused.
+
+        A part used again is skipped.
+        """
 
     def copy(self) -> _AtSwitch:
         return altered(
@@ -140,7 +146,9 @@ class _AtSwitch:
         if kind is NumberKind.PROFILE and key in self.profiles:
             shared = self.profiles[key]
             if shared[0] != number:
-                raise ValueError(f"number {number} is said to be of a profile that has number {shared[0]}")
+                raise ValueError(
+                    f"number {number} is said to be of a profile that has number {shared[0]}"
+                )
             shared[1] += 1
             return
         self.pools[kind].claim(number)
@@ -175,16 +183,28 @@ class _Held:
 
     numbers: dict[_Part, int] = field(default_factory=dict)
     unused: dict[_Part, int] = field(default_factory=dict)
-    """The members of `numbers` that no intent uses any more, and the version since which that is so."""
+    """The members of `numbers` that no intent uses any more, and the version since which that is
+    so.
+    """
 
     def copy(self) -> _Held:
         return _Held(dict(self.numbers), dict(self.unused))
 
 
 class JobNumbers:
-    """The numbers of one job at one switch while its entries are made. What is not asked for is given up."""
+    """The numbers of one job at one switch while its entries are made.
 
-    def __init__(self, switch: str, job: str, at: _AtSwitch, held: _Held, taken: list[tuple[_AtSwitch, _Held, _Part]]):
+    What is not asked for is given up.
+    """
+
+    def __init__(
+        self,
+        switch: str,
+        job: str,
+        at: _AtSwitch,
+        held: _Held,
+        taken: list[tuple[_AtSwitch, _Held, _Part]],
+    ):
         self.switch = switch
         self.job = job
         self._at = at
@@ -202,11 +222,15 @@ class JobNumbers:
         return self._number((NumberKind.ECHELONFLOW, name))
 
     def group(self, name: str) -> int:
-        """Return the number of a group of the job's flows, for which the switch keeps bytes or times."""
+        """Return the number of a group of the job's flows, for which the switch keeps bytes or
+        times.
+        """
         return self._number((NumberKind.GROUP, name))
 
     def profile(self, content: Hashable) -> int:
-        """Return the number of a profile with this `content`: nested tuples of numbers and texts."""
+        """Return the number of a profile with this `content`: nested tuples of numbers and
+        texts.
+        """
         return self._number((NumberKind.PROFILE, content))
 
     def connection(self, five_tuple: FiveTuple) -> int:
@@ -234,11 +258,13 @@ class JobNumbers:
         return number
 
     def _exhausted(self, kind: NumberKind) -> str:
-        leaving = len({part for gone in self._at.unused.values() for _, part in gone if part[0] is kind})
+        leaving = len(
+            {part for gone in self._at.unused.values() for _, part in gone if part[0] is kind}
+        )
         wait = f" (up to {leaving} of them are being removed from it: try again)" if leaving else ""
         return (
-            f"job {self.job}: switch {self.switch}: more than {self._at.pools[kind].limit} {kind}{wait}; "
-            "spread the jobs over more switches"
+            f"job {self.job}: switch {self.switch}: more than {self._at.pools[kind].limit}"
+            f" {kind}{wait}; spread the jobs over more switches"
         )
 
 
@@ -252,8 +278,8 @@ class Attempt:
         self._taken: list[tuple[_AtSwitch, _Held, _Part]] = []
 
     def of(self, switch: str, job: str) -> JobNumbers:
-        """Return the numbers of a job whose part at that switch is made anew. Call it once for each, whether or not the
-        job keeps anything there."""
+        """Return the numbers of a job whose part at that switch is made anew. Call it once for
+        each, whether or not the job keeps anything there."""
         at = self._numbering._switches[switch]  # noqa: SLF001
         held = self._numbering._jobs.setdefault(job, {}).setdefault(switch, _Held())  # noqa: SLF001
         numbers = JobNumbers(switch, job, at, held, self._taken)
@@ -282,8 +308,8 @@ class Attempt:
 class Numbering:
     """The numbers of all jobs at all switches.
 
-    `limits` says, by switch, how many there are of each kind. Not safe for use by several threads at once: use it where
-    plans are made.
+    `limits` says, by switch, how many there are of each kind. Not safe for use by several threads
+    at once: use it where plans are made.
     """
 
     def __init__(self, limits: Mapping[str, Mapping[NumberKind, int]]) -> None:
@@ -299,7 +325,8 @@ class Numbering:
             self,
             _switches={name: at.copy() for name, at in self._switches.items()},
             _jobs={
-                job: {switch: held.copy() for switch, held in switches.items()} for job, switches in self._jobs.items()
+                job: {switch: held.copy() for switch, held in switches.items()}
+                for job, switches in self._jobs.items()
             },
             _changed=set(self._changed),
         )
@@ -313,8 +340,9 @@ class Numbering:
     def attempt(self, version: int) -> Iterator[Attempt]:
         """Number the intents of that version, which rises from one attempt to the next.
 
-        If the block ends normally, what a job asked for in it belongs to the job, and what it had and did not ask for
-        again is unused since `version`. If the block raises, everything stays as it was.
+        If the block ends normally, what a job asked for in it belongs to the job, and what it had
+        and did not ask for again is unused since `version`. If the block raises, everything stays
+        as it was.
         """
         attempt = Attempt(self, version)
         try:
@@ -329,10 +357,11 @@ class Numbering:
         return bool(self._switches[switch].unused)
 
     def settle(self, switch: str, version: int) -> frozenset[str]:
-        """Free what has been unused since that version or before: the switch has acknowledged its intent.
+        """Free what has been unused since that version or before: the switch has acknowledged its
+        intent.
 
-        Return the jobs that no longer hold a number at any switch because of this. Takes time in proportion to what
-        becomes free.
+        Return the jobs that no longer hold a number at any switch because of this. Takes time in
+        proportion to what becomes free.
         """
         at = self._switches.get(switch)
         gone = set()
@@ -366,16 +395,18 @@ class Numbering:
         return True
 
     def take_changed(self) -> frozenset[str]:
-        """Return the jobs whose `export` has changed since the last call (or `restore`); empty for a job that holds
-        nothing more."""
+        """Return the jobs whose `export` has changed since the last call (or `restore`); empty for
+        a job that holds nothing more."""
         changed = frozenset(self._changed)
         self._changed.clear()
         return changed
 
     def export(self, job: str) -> Document:
-        """Return everything that the job holds, unused numbers included, for `restore`. Empty if it holds nothing.
+        """Return everything that the job holds, unused numbers included, for `restore`. Empty if it
+        holds nothing.
 
-        By kind: ``keys`` are what is numbered; ``at`` holds, by switch, runs of [index into keys, number, how many].
+        By kind: ``keys`` are what is numbered; ``at`` holds, by switch, runs of [index into keys,
+        number, how many].
         """
         out: Document = {}
         index: dict[NumberKind, dict[Hashable, int]] = {}
@@ -383,8 +414,14 @@ class Numbering:
             for (kind, key), number in held.numbers.items():
                 known = index.setdefault(kind, {})
                 position = known.setdefault(key, len(known))
-                runs = out.setdefault(kind.name, {"keys": [], "at": {}})["at"].setdefault(switch, [])
-                if runs and runs[-1][0] + runs[-1][2] == position and runs[-1][1] + runs[-1][2] == number:
+                runs = out.setdefault(kind.name, {"keys": [], "at": {}})["at"].setdefault(
+                    switch, []
+                )
+                if (
+                    runs
+                    and runs[-1][0] + runs[-1][2] == position
+                    and runs[-1][1] + runs[-1][2] == number
+                ):
                     runs[-1][2] += 1
                 else:
                     runs.append([position, number, 1])
@@ -393,10 +430,12 @@ class Numbering:
         return out
 
     def restore(self, documents: Mapping[str, Document]) -> None:
-        """Restore what `export` gave for each job, into a numbering in which nothing has been numbered yet.
+        """Restore what `export` gave for each job, into a numbering in which nothing has been
+        numbered yet.
 
-        The numbers count as unused since before the first version until the next attempt claims them. Switches that no
-        longer exist are skipped. Raise `ValueError`, naming the job, for documents that `export` did not make.
+        The numbers count as unused since before the first version until the next attempt claims
+        them. Switches that no longer exist are skipped. Raise `ValueError`, naming the job, for
+        documents that `export` did not make.
         """
         for job, document in documents.items():
             try:

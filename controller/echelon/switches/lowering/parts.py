@@ -1,4 +1,5 @@
-"""The parts of an intent that belong to no job: of the fabric, of queues that packets leave unseen, and of profiles.
+"""The parts of an intent that belong to no job: of the fabric, of queues that packets leave unseen,
+and of profiles.
 
 `echelon.switches.lowering.job_part` makes those of jobs, with the same builders of entries.
 """
@@ -22,20 +23,33 @@ from echelon.switches.lowering.capabilities import (
     QueueDepthMarks,
     VirtualQueueMarks,
 )
-from echelon.switches.lowering.intent import FABRIC, ActionCall, Interval, Match, Part, Prefix, QueueSetting, TableEntry
+from echelon.switches.lowering.intent import (
+    FABRIC,
+    ActionCall,
+    Interval,
+    Match,
+    Part,
+    Prefix,
+    QueueSetting,
+    TableEntry,
+)
 
 PROMOTION = "promotion"
 """Owner of the part, shown to people."""
 
-# -- builders of entries -----------------------------------------------------------------------------------------------
+# -- builders of entries ---------------------------------------------------------------------------
 
 _ADDRESSES = 1 << 16
 """Number of hosts whose addresses are cached, because every switch has entries for every host."""
 
 
-def entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
+def entry(
+    table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int
+) -> TableEntry:
     """Return an entry with one action."""
-    return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
+    return TableEntry(
+        table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority
+    )
 
 
 @lru_cache(maxsize=_ADDRESSES)
@@ -50,13 +64,18 @@ def mac(text: str) -> int:
     return int(text.replace(":", ""), 16)
 
 
-# -- the fabric --------------------------------------------------------------------------------------------------------
+# -- the fabric ------------------------------------------------------------------------------------
 
 
 def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
-    """Return the part with marking and routes to every host; `able` is what the switch can carry."""
+    """Return the part with marking and routes to every host; `able` is what the switch can
+    carry.
+    """
     marking = _marking_entries(best_effort_queue, fabric.roce_marks) if able.ranks else ()
-    return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)))
+    return Part(
+        FABRIC,
+        (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)),
+    )
 
 
 def _marking_entries(best_effort_queue: int, roce_marks: Sequence[int]) -> Iterator[TableEntry]:
@@ -81,9 +100,13 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
             case QueueDepthMarks(packets, cells):
                 depth = {"packets": packets} if cells is None else {"cells": packets * cells}
                 for queue in range(LEVELS):
-                    yield entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth)
+                    yield entry(
+                        "ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth
+                    )
             case VirtualQueueMarks(backlog_bytes):
-                bits_per_ms = max(1, fabric.rate_bps[switch, fabric.neighbour[switch, port]] // 1000)
+                bits_per_ms = max(
+                    1, fabric.rate_bps[switch, fabric.neighbour[switch, port]] // 1000
+                )
                 yield entry(
                     "virtual_queue",
                     {"port": port},
@@ -96,8 +119,8 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
 def _route_entries(switch: str, fabric: Fabric, able: Capabilities) -> Iterator[TableEntry]:
     """Yield a route to every host that can be reached.
 
-    A host that several next hops lead to gets a group of its own, which spreads packets by 5-tuple. Where the groups of
-    all hosts do not fit, hosts are spread over the next hops in turn instead.
+    A host that several next hops lead to gets a group of its own, which spreads packets by 5-tuple.
+    Where the groups of all hosts do not fit, hosts are spread over the next hops in turn instead.
     """
     hops_to = {name: hops for name in fabric.hosts if (hops := fabric.next_hops[switch, name])}
     grouped = _groups_fit(hops_to, able)
@@ -109,7 +132,8 @@ def _route_entries(switch: str, fabric: Fabric, able: Capabilities) -> Iterator[
         if not grouped and (only := next_hop(fabric, switch, host.name)) is not None:
             hops = (only,)
         routes = tuple(
-            ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", address))) for hop in hops
+            ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", address)))
+            for hop in hops
         )
         match: tuple[tuple[str, Match], ...] = (("dst", Prefix(ipv4(host.ipv4), 32)),)
         if len(routes) == 1:
@@ -138,8 +162,12 @@ class PortQueues:
     settings: tuple[QueueSetting, ...]
 
 
-def queues_of_ports(switch: str, plan: Plan, fabric: Fabric, before: Mapping[int, PortQueues]) -> dict[int, PortQueues]:
-    """Return the queues of all ports of the switch: the same object as `before` if the same schedule makes them."""
+def queues_of_ports(
+    switch: str, plan: Plan, fabric: Fabric, before: Mapping[int, PortQueues]
+) -> dict[int, PortQueues]:
+    """Return the queues of all ports of the switch: the same object as `before` if the same
+    schedule makes them.
+    """
     ports = {}
     for port in _ports(switch, fabric):
         following = fabric.neighbour[switch, port]
@@ -147,7 +175,10 @@ def queues_of_ports(switch: str, plan: Plan, fabric: Fabric, before: Mapping[int
         schedule = plan.schedules.get((switch, following), plan.default_schedule)
         known = before.get(port)
         if known is None or known.schedule is not schedule or known.rate_bps != rate_bps:
-            settings = (_queue_setting(port, queue, of_queue, rate_bps) for queue, of_queue in enumerate(schedule))
+            settings = (
+                _queue_setting(port, queue, of_queue, rate_bps)
+                for queue, of_queue in enumerate(schedule)
+            )
             known = PortQueues(schedule, rate_bps, tuple(settings))
         ports[port] = known
     return ports
@@ -160,20 +191,22 @@ def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) ->
     return QueueSetting(port, queue, settings.level, settings.weight, minimum, maximum)
 
 
-# -- queues that packets leave unseen ----------------------------------------------------------------------------------
+# -- queues that packets leave unseen --------------------------------------------------------------
 
 
 def hold_us(setting: QueueSetting, queues: OuterQueues) -> int:
-    """Return the longest time in microseconds that a packet waits in the queue, or HOLD_FOREVER (constants.h) if there
-    is no bound.
+    """Return the longest time in microseconds that a packet waits in the queue, or HOLD_FOREVER
+    (constants.h) if there is no bound.
 
-    A packet that enters a queue of `depth_packets` finds fewer packets than that before it, and traffic in other queues
-    cannot keep it from the minimum rate of its own. Whatever the load, it has left after
+    A packet that enters a queue of `depth_packets` finds fewer packets than that before it, and
+    traffic in other queues cannot keep it from the minimum rate of its own. Whatever the load, it
+    has left after
 
         (depth_packets + 1) * frame_bytes / minimum rate
 
-    The extra frame accounts for one that was sent on credit. A queue without a minimum rate promises nothing: a flow
-    leaves it only with a packet whose sender says that it is the only one in flight.
+    The extra frame accounts for one that was sent on credit. A queue without a minimum rate
+    promises nothing: a flow leaves it only with a packet whose sender says that it is the only one
+    in flight.
     """
     for_ever = constants()["HOLD_FOREVER"]
     if setting.min_rate_bps <= 0:
@@ -183,7 +216,9 @@ def hold_us(setting: QueueSetting, queues: OuterQueues) -> int:
     return min(for_ever, -(-bits * parts // setting.min_rate_bps) + queues.delay_us)
 
 
-def hold_part(settings: Iterable[QueueSetting], queues: OuterQueues, time: TimeUnit = MICROSECONDS) -> Part:
+def hold_part(
+    settings: Iterable[QueueSetting], queues: OuterQueues, time: TimeUnit = MICROSECONDS
+) -> Part:
     """Return how long after its last packet a flow may change its queue.
 
     Args:
@@ -201,7 +236,12 @@ def hold_part(settings: Iterable[QueueSetting], queues: OuterQueues, time: TimeU
     return Part(
         PROMOTION,
         tuple(
-            entry("promotion_hold", dict(match), "wait_after_last", **{time.suffix: _in_unit(us, time)})
+            entry(
+                "promotion_hold",
+                dict(match),
+                "wait_after_last",
+                **{time.suffix: _in_unit(us, time)},
+            )
             for match, us in longest.items()
         ),
     )
@@ -209,10 +249,14 @@ def hold_part(settings: Iterable[QueueSetting], queues: OuterQueues, time: TimeU
 
 def _in_unit(us: int, time: TimeUnit) -> int:
     """Return microseconds in `time`, rounded up; HOLD_FOREVER stays what it is."""
-    return us if us == constants()["HOLD_FOREVER"] else -(-us * MICROSECONDS.nanoseconds // time.nanoseconds)
+    return (
+        us
+        if us == constants()["HOLD_FOREVER"]
+        else -(-us * MICROSECONDS.nanoseconds // time.nanoseconds)
+    )
 
 
-# -- threshold profiles ------------------------------------------------------------------------------------------------
+# -- threshold profiles ----------------------------------------------------------------------------
 
 
 def profile_part(number: int, profile: LevelProfile, *, rank_expires: bool = True) -> Part:

@@ -1,7 +1,8 @@
 """A gRPC channel to a switch: requests and responses are bytes of any size.
 
-BMv2 answers a Read with one response, which may exceed gRPC's default of 4 MiB, and the statuses of a failed batch
-exceed the default of 8 KiB. An answer that is no message fails where it is parsed: gRPC would put None in its place.
+BMv2 answers a Read with one response, which may exceed gRPC's default of 4 MiB, and the statuses of
+a failed batch exceed the default of 8 KiB. An answer that is no message fails where it is parsed:
+gRPC would put None in its place.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _OPTIONS = (
 )
 _KEEPALIVE_ANSWER_S = 20
 _KEEPALIVE = (
-    # By default, gRPC's servers close connections that are pinged more often than every five minutes.
+    # By default, gRPC's servers close connections that are pinged more often than every five
+    # minutes.
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 1000 * _KEEPALIVE_ANSWER_S),
 )
@@ -56,8 +58,8 @@ class UpdateStatus:
 class CallError(Exception):
     """The error for an RPC that did not end with OK.
 
-    `updates` has a status for each update of a Write, in their order, if the server gave them. They say then what was
-    carried out, while `whole` says only that something was not.
+    `updates` has a status for each update of a Write, in their order, if the server gave them. They
+    say then what was carried out, while `whole` says only that something was not.
     """
 
     def __init__(self, whole: UpdateStatus, updates: tuple[UpdateStatus, ...] = ()) -> None:
@@ -76,7 +78,10 @@ class P4RuntimeChannel:
     """
 
     def __init__(
-        self, address: str, credentials: GRPCCredentialsTLS | None = None, connect: Connect | None = None
+        self,
+        address: str,
+        credentials: GRPCCredentialsTLS | None = None,
+        connect: Connect | None = None,
     ) -> None:
         self.grpc = (connect or open_channel)(address, credentials)
         """The connection, for other services at the same address."""
@@ -86,7 +91,9 @@ class P4RuntimeChannel:
     async def ask(self, name: str, request: bytes, timeout_s: float) -> bytes:
         """Send the serialized request of the unary call `name`; return the serialized response."""
         try:
-            return bytes(await self.grpc.unary_unary(_SERVICE + name)(request, timeout=within(timeout_s)))
+            return bytes(
+                await self.grpc.unary_unary(_SERVICE + name)(request, timeout=within(timeout_s))
+            )
         except grpc.aio.AioRpcError as error:
             raise failure(error) from None
 
@@ -165,7 +172,8 @@ def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.a
 
 
 def failure(error: grpc.aio.AioRpcError, detail_type: type[Any] = p4r.Error) -> CallError:
-    """Return the error for the status of a failed RPC, with the statuses of single updates where it has them.
+    """Return the error for the status of a failed RPC, with the statuses of single updates where it
+    has them.
 
     Each of those is a message of `detail_type`, which has a `canonical_code` and a `message`.
     """

@@ -1,7 +1,9 @@
-"""Translation of an intent's entries to and from P4Runtime's bytes, by the names and widths of a P4Info.
+"""Translation of an intent's entries to and from P4Runtime's bytes, by the names and widths of a
+P4Info.
 
-Two entries have the same key, and do the same, if and only if their `key` and `value` here are equal, whoever wrote
-them: fields, parameters and members have one order, and numbers are as short as possible.
+Two entries have the same key, and do the same, if and only if their `key` and `value` here are
+equal, whoever wrote them: fields, parameters and members have one order, and numbers are as short
+as possible.
 """
 
 from __future__ import annotations
@@ -11,12 +13,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 
-from finsy import P4DigestEntry, P4IndirectAction, P4Schema, P4TableAction, P4TableEntry, P4TableMatch
+from finsy import (
+    P4DigestEntry,
+    P4IndirectAction,
+    P4Schema,
+    P4TableAction,
+    P4TableEntry,
+    P4TableMatch,
+)
 from finsy.p4schema import P4MatchField
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format  # type: ignore[import-untyped]
 
-from echelon.switches.lowering.intent import ActionCall, DigestSetting, Interval, Match, Prefix, TableEntry
+from echelon.switches.lowering.intent import (
+    ActionCall,
+    DigestSetting,
+    Interval,
+    Match,
+    Prefix,
+    TableEntry,
+)
 from echelon.switches.protobuf_fields import counted, delimited
 from echelon.switches.southbound.encoding import (
     ActionForm,
@@ -29,11 +45,15 @@ from echelon.switches.southbound.encoding import (
 )
 
 OWNER = b"echelon"
-"""Metadata of entries that no service in particular owns: of runs, and of services before entries named theirs."""
+"""Metadata of entries that no service in particular owns: of runs, and of services before entries
+named theirs.
+"""
 
 
 def owner_of(service: str) -> bytes:
-    """Return the metadata of the entries of a service, by its name; all other entries belong to someone else."""
+    """Return the metadata of the entries of a service, by its name; all other entries belong to
+    someone else.
+    """
     return OWNER + b":" + service.encode()
 
 
@@ -44,7 +64,9 @@ class EntryText:
     table: str
     match: Mapping[str, str]
     action: str
-    """The action as `name(parameter=value, ...)`; several for an action set, joined by `+`; empty if unknown."""
+    """The action as `name(parameter=value, ...)`; several for an action set, joined by `+`; empty
+    if unknown.
+    """
     priority: int = 0
     owner: str = ""
     """The part of the intent that wants it; empty if none does, or if that was not asked."""
@@ -53,7 +75,9 @@ class EntryText:
     def key(self) -> str:
         """Match and priority in one line."""
         fields = ", ".join(f"{name}={value}" for name, value in self.match.items())
-        return f"{fields or 'any packet'}{f', priority {self.priority}' if self.priority > 1 else ''}"
+        return (
+            f"{fields or 'any packet'}{f', priority {self.priority}' if self.priority > 1 else ''}"
+        )
 
     def __str__(self) -> str:
         """Return what tells the entry from others."""
@@ -74,7 +98,9 @@ class Codec:
         self._mark = delimited(11, owner)
         self._tails: dict[int, Tail] = {}
         # P4Info lists tables in the order in which packets meet them.
-        self._stages = {table.id: stage for stage, table in enumerate(reversed(list(schema.tables)))}
+        self._stages = {
+            table.id: stage for stage, table in enumerate(reversed(list(schema.tables)))
+        }
         self._highest = {
             (table.id, field.id): shortest((1 << field.bitwidth) - 1)
             for table in schema.tables
@@ -83,7 +109,9 @@ class Codec:
         actions = {action.alias: ActionForm(action) for action in schema.actions}
         self._tables = {
             table.alias: TableForm(
-                table, self._stages[table.id], {ref.alias: actions[ref.alias] for ref in table.actions}
+                table,
+                self._stages[table.id],
+                {ref.alias: actions[ref.alias] for ref in table.actions},
             )
             for table in schema.tables
         }
@@ -98,8 +126,8 @@ class Codec:
         return (entry,)
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
-        """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the P4Info does not know or a
-        value that does not fit."""
+        """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the
+        P4Info does not know or a value that does not fit."""
         table = self._tables.get(entry.table)
         calls = entry.actions
         try:
@@ -108,7 +136,8 @@ class Codec:
             tail = self._tails.get(entry.priority) or self._tail(entry.priority)
             if table.needs_priority is not (entry.priority > 0):
                 raise ValueError(
-                    f"priority {entry.priority}: {'one above 0 is needed' if table.needs_priority else 'it has none'}"
+                    f"priority {entry.priority}:"
+                    f" {'one above 0 is needed' if table.needs_priority else 'it has none'}"
                 )
             template = table.latest.get(calls[0].name) if calls else None
             encoded = template and template(entry.match, calls, tail)
@@ -117,8 +146,8 @@ class Codec:
             raise ValueError(f"table {entry.table}: {error}") from None
 
     def _another_shape(self, table: TableForm, entry: TableEntry, tail: Tail) -> EncodedEntry:
-        """Encode by a template that was not the last one used, or by a new one, whose result is checked against
-        finsy's."""
+        """Encode by a template that was not the last one used, or by a new one, whose result is
+        checked against finsy's."""
         shape = shape_of(entry)
         template = table.known.get(shape)
         is_new = template is None
@@ -129,7 +158,10 @@ class Codec:
         if is_new:
             # finsy leaves parameters in the order in which they are given.
             expected = self.of_message(encode_entry(entry, self._schema))
-            if self.decode(encoded.wire) != (expected, True) or (expected.key, expected.value) != encoded[:2]:
+            if (
+                self.decode(encoded.wire) != (expected, True)
+                or (expected.key, expected.value) != encoded[:2]
+            ):
                 raise ValueError("the P4Info asks for an unknown encoding")
         table.known[shape] = table.latest[entry.actions[0].name] = template
         return encoded
@@ -142,7 +174,8 @@ class Codec:
         return tail
 
     def decode(self, raw: bytes) -> tuple[EncodedEntry, bool] | None:
-        """Return an entry as a switch holds it, and whether it is ours. Entries that name no service are.
+        """Return an entry as a switch holds it, and whether it is ours. Entries that name no
+        service are.
 
         Return None for what belongs to the program: constant entries and default actions.
         """
@@ -151,7 +184,8 @@ class Codec:
             return None
         entry = self.of_message(message)
         if message.metadata == OWNER != self._owner:
-            # Adopt it: a value that no entry has makes the next change write it again, with the owner's name.
+            # Adopt it: a value that no entry has makes the next change write it again, with the
+            # owner's name.
             return entry._replace(value=b""), True
         return entry, message.metadata == self._owner
 
@@ -162,7 +196,9 @@ class Codec:
         head = counted(1, table_id) + b"".join([self._field(table_id, field) for field in fields])
         priority = counted(4, message.priority) if message.priority else b""
         value = delimited(3, _actions(message.action)) if message.HasField("action") else b""
-        return EncodedEntry(head + priority, value, head + value + priority, self._stages.get(table_id, 0))
+        return EncodedEntry(
+            head + priority, value, head + value + priority, self._stages.get(table_id, 0)
+        )
 
     def _field(self, table_id: int, field: p4r.FieldMatch) -> bytes:
         """Return the bytes of a match field; nothing if every value matches."""
@@ -202,7 +238,9 @@ class Codec:
         for part in sorted(message.match, key=_FIELD_ID):
             field = table.match_fields.get(part.field_id)
             match[str(part.field_id) if field is None else field.alias] = _match_text(part, field)
-        return EntryText(table.alias, match, _action_text(message.action, self._schema), message.priority)
+        return EntryText(
+            table.alias, match, _action_text(message.action, self._schema), message.priority
+        )
 
 
 _FIELD_ID = attrgetter("field_id")
@@ -234,7 +272,12 @@ def _actions(action: p4r.TableAction) -> bytes:
             if chosen.action_selection_mode or chosen.size_semantics:
                 return bytes(action.SerializeToString())  # a field that is not written here
             members = [
-                delimited(1, delimited(1, _action(member.action)) + counted(2, member.weight) + _watch(member))
+                delimited(
+                    1,
+                    delimited(1, _action(member.action))
+                    + counted(2, member.weight)
+                    + _watch(member),
+                )
                 for member in chosen.action_profile_actions
             ]
             return delimited(4, b"".join(sorted(members)))
@@ -252,11 +295,13 @@ def schema_of(p4info: str, binary: bytes) -> P4Schema:
 
 @lru_cache(maxsize=16)
 def codec_of(schema: P4Schema, owner: bytes = OWNER) -> Codec:
-    """Return the codec that all sessions with one program and owner share, so that each template is learnt once."""
+    """Return the codec that all sessions with one program and owner share, so that each template is
+    learnt once.
+    """
     return Codec(schema, owner)
 
 
-# -- by finsy ----------------------------------------------------------------------------------------------------------
+# -- by finsy --------------------------------------------------------------------------------------
 
 
 def encode_entry(entry: TableEntry, schema: P4Schema) -> p4r.TableEntry:
@@ -269,7 +314,11 @@ def encode_entry(entry: TableEntry, schema: P4Schema) -> p4r.TableEntry:
     return P4TableEntry(
         entry.table,
         match=P4TableMatch(
-            {name: value_text(value) for name, value in entry.match if not _is_any(value, fields[name].bitwidth)}
+            {
+                name: value_text(value)
+                for name, value in entry.match
+                if not _is_any(value, fields[name].bitwidth)
+            }
         ),
         action=action,
         priority=entry.priority,
@@ -300,7 +349,7 @@ def encode_digest(setting: DigestSetting, schema: P4Schema) -> p4r.Entity:
     ).encode(schema)
 
 
-# -- for people --------------------------------------------------------------------------------------------------------
+# -- for people ------------------------------------------------------------------------------------
 
 _MOST_DECIMAL_BITS = 32
 """Width of the widest numbers that are shown in decimal."""
@@ -341,9 +390,11 @@ def _action_text(action: p4r.TableAction, schema: P4Schema) -> str:
         case "action_profile_action_set":
             members = action.action_profile_action_set.action_profile_actions
             return " + ".join(
-                _call_text(member.action, schema)
-                if member.weight == 1
-                else f"{member.weight}*{_call_text(member.action, schema)}"
+                (
+                    _call_text(member.action, schema)
+                    if member.weight == 1
+                    else f"{member.weight}*{_call_text(member.action, schema)}"
+                )
                 for member in members
             )
         case "action_profile_member_id":
@@ -362,5 +413,7 @@ def _call_text(action: p4r.Action, schema: P4Schema) -> str:
     for given in sorted(action.params, key=lambda given: given.param_id):
         param = known.params.get(given.param_id)
         name = str(given.param_id) if param is None else param.name
-        arguments.append(f"{name}={_number_text(given.value, 0 if param is None else param.bitwidth)}")
+        arguments.append(
+            f"{name}={_number_text(given.value, 0 if param is None else param.bitwidth)}"
+        )
     return f"{known.alias}({', '.join(arguments)})"

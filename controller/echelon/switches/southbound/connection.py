@@ -1,7 +1,9 @@
-"""A lasting connection with one switch: it survives restarts of the switch, lost sessions and changes of intent.
+"""A lasting connection with one switch: it survives restarts of the switch, lost sessions and
+changes of intent.
 
-`echelon.switches.southbound.lifecycle` decides what to do when; this module does it. Everything runs on the event loop
-that runs `SwitchConnection.run`, and no call of one connection waits for another switch.
+`echelon.switches.southbound.lifecycle` decides what to do when; this module does it. Everything
+runs on the event loop that runs `SwitchConnection.run`, and no call of one connection waits for
+another switch.
 """
 
 from __future__ import annotations
@@ -53,14 +55,16 @@ from echelon.switches.southbound.tls import TlsError, TlsFiles
 T = TypeVar("T")
 
 _REACH_S = 0.5
-"""How long to wait for a switch to accept a TCP connection. A lost SYN is sent again only after a second, which is more
-than a switch that has just started may take."""
+"""How long to wait for a switch to accept a TCP connection. A lost SYN is sent again only after a
+second, which is more than a switch that has just started may take."""
 
 _RESOLVE_S = 5.0
 """How long to wait for a switch's name to resolve."""
 
 _OPEN_S = 30.0
-"""How long to wait for arbitration and, where needed, the pipeline once the switch accepts connections."""
+"""How long to wait for arbitration and, where needed, the pipeline once the switch accepts
+connections.
+"""
 
 _CLOSE_S = 5.0
 
@@ -68,12 +72,14 @@ _MARKED_S = 5.0
 """How long to wait for the entries of a switch when the store is empty."""
 
 _STREAM_FIRST_S = 0.1
-"""How long to wait for the stream to fail after a call has failed: when a switch dies, the stream fails last."""
+"""How long to wait for the stream to fail after a call has failed: when a switch dies, the stream
+fails last.
+"""
 
 _log = logging.getLogger(__name__)
 
 
-# -- what is known of a switch, and what is told -----------------------------------------------------------------------
+# -- what is known of a switch, and what is told ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,9 @@ class Endpoint:
 
     name: str
     address: str
-    """host:port of the service that holds its tables: P4Runtime, unless `session` says otherwise."""
+    """host:port of the service that holds its tables: P4Runtime, unless `session` says
+    otherwise.
+    """
     device_id: int
     program: P4Program
     target: str
@@ -90,7 +98,9 @@ class Endpoint:
     tls: TlsFiles | None = None
     """None means plain text."""
     queues: QueueDriver | None = None
-    """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
+    """The driver of the switch's queues, for all sessions; None: an intent that configures queues
+    is refused.
+    """
     owner: bytes = OWNER
     """What marks our entries (`echelon.switches.southbound.codec.owner_of`)."""
     session: SessionFactory = SwitchSession
@@ -121,14 +131,18 @@ class ConnectionSnapshot:
     wanted_version: int | None
     """The version of the newest intent; None if there is none yet."""
     installed_version: int | None
-    """The version of the last intent that the switch acknowledged as a whole, in this session or an earlier one."""
+    """The version of the last intent that the switch acknowledged as a whole, in this session or an
+    earlier one.
+    """
     sessions: int
     """Number of sessions opened so far."""
     unwatched: str | None
-    """The reason why the switch does not tell which of its ports are down; None if it does, or is not asked."""
+    """The reason why the switch does not tell which of its ports are down; None if it does, or is
+    not asked.
+    """
     drift_found: int
-    """Number of entries and settings of queues and digests that audits found different from what had been written, and
-    repaired."""
+    """Number of entries and settings of queues and digests that audits found different from what
+    had been written, and repaired."""
     last_audit_at: float | None
     """Time at which the whole switch was last read."""
     last_written_at: float | None
@@ -143,18 +157,16 @@ OnDigests: TypeAlias = Callable[[str, DigestReport], Awaitable[None]]
 class SwitchConnection:
     """A connection that keeps one switch at the newest intent.
 
-    For each version that is written there is exactly one `Acknowledged` or (first) `IntentRefused`; versions that were
-    superseded before their turn are skipped silently. After `HigherPrimary` it stays out (state `backup`) until
-    `set_term` gives it a term above that id. Callbacks must not block; exceptions that they raise are logged and
-    otherwise ignored.
+    For each version that is written there is exactly one `Acknowledged` or (first) `IntentRefused`;
+    versions that were superseded before their turn are skipped silently. After `HigherPrimary` it
+    stays out (state `backup`) until `set_term` gives it a term above that id. Callbacks must not
+    block; exceptions that they raise are logged and otherwise ignored.
 
     Args:
-        endpoint: the switch.
-        term: of its sessions (`echelon.switches.southbound.election`).
-        on_event: called with every event, in order, after `snapshot` shows it.
-        rng: source of jitter.
-        timing: delays and periods.
-        on_digests: awaited for each list of digests, in order for each kind of digest; the list is acknowledged when it
+        endpoint: the switch. term: of its sessions (`echelon.switches.southbound.election`).
+        on_event: called with every event, in order, after `snapshot` shows it. rng: source of
+        jitter. timing: delays and periods. on_digests: awaited for each list of digests, in order
+        for each kind of digest; the list is acknowledged when it
             returns. None: the connection does not listen to digests.
         clock: seconds since 1970, for `snapshot`.
     """
@@ -186,12 +198,16 @@ class SwitchConnection:
         self._alarm: asyncio.TimerHandle | None = None
         self._session: IntentSession | None = None
         self._session_number = 0
-        """Number of the session that is open or being opened; events of an earlier one are dropped."""
+        """Number of the session that is open or being opened; events of an earlier one are
+        dropped.
+        """
         self._turn = asyncio.Lock()
         """Held by calls that read or write: a session takes one at a time."""
         self._operation: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[Any]] = set()
-        """Tasks that run beside operations and end with the session: watch, ping, digests, calls of others."""
+        """Tasks that run beside operations and end with the session: watch, ping, digests, calls of
+        others.
+        """
         self._followed: set[str] = set()
         self._watches_ports = False
         self._ports_down: frozenset[int] = frozenset()
@@ -209,7 +225,7 @@ class SwitchConnection:
         self._last_audit_at: float | None = None
         self._last_written_at: float | None = None
 
-    # -- for the owner -------------------------------------------------------------------------------------------------
+    # -- for the owner -----------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -232,8 +248,8 @@ class SwitchConnection:
     def set_intent(self, intent: Intent, version: int) -> None:
         """Set what the switch should hold from now on, whether it is there or not. Returns at once.
 
-        Versions count upwards; a version that is not above all before it is ignored. An intent that is superseded
-        before it could be written is never written.
+        Versions count upwards; a version that is not above all before it is ignored. An intent that
+        is superseded before it could be written is never written.
         """
         if self._lifecycle.wanted is not None and version <= self._lifecycle.wanted:
             return
@@ -242,7 +258,10 @@ class SwitchConnection:
         self._feed(lifecycle.IntentWanted(version, same))
 
     def set_term(self, term: int) -> None:
-        """Set the term of later sessions, if it is higher. A session that is open stays as it is."""
+        """Set the term of later sessions, if it is higher.
+
+        A session that is open stays as it is.
+        """
         self._feed(lifecycle.TermRaised(election_id(term)))
 
     def snapshot(self) -> ConnectionSnapshot:
@@ -271,7 +290,10 @@ class SwitchConnection:
         )
 
     async def marked(self) -> int:
-        """Return how many entries with our mark the switch holds; 0 if it does not say soon. Needs no session."""
+        """Return how many entries with our mark the switch holds; 0 if it does not say soon.
+
+        Needs no session.
+        """
         with suppress(_NobodyThereError, SouthboundError, TlsError, TimeoutError):
             await _reach(self.name, self._endpoint.address)
             async with asyncio.timeout(_MARKED_S):
@@ -279,22 +301,24 @@ class SwitchConnection:
         return 0
 
     async def difference(self, intent: Intent) -> Comparison:
-        """Return what would have to be written now to bring the switch to `intent`. Reads; writes nothing.
+        """Return what would have to be written now to bring the switch to `intent`. Reads; writes
+        nothing.
 
         Raise `SouthboundError` if there is no session.
         """
         return await self._call(lambda session: session.compare(intent))
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> Mapping[TableEntry, int]:
-        """Return the bytes that matched each entry, by its direct counter; 0 for an entry that the switch does not
-        hold.
+        """Return the bytes that matched each entry, by its direct counter; 0 for an entry that the
+        switch does not hold.
 
         Raise `SouthboundError` if there is no session.
         """
         return await self._call(lambda session: session.bytes_seen(entries))
 
     async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
-        """Return what has passed each queue, by (port, queue); empty if the switch's driver does not count.
+        """Return what has passed each queue, by (port, queue); empty if the switch's driver does
+        not count.
 
         Raise `SouthboundError` if there is no session.
         """
@@ -304,14 +328,19 @@ class SwitchConnection:
         session = self._session
         if session is None:
             machine = self._lifecycle
-            raise SouthboundError(machine.problem or f"switch {self.name}: no session yet ({machine.state})")
+            raise SouthboundError(
+                machine.problem or f"switch {self.name}: no session yet ({machine.state})"
+            )
 
         async def in_turn() -> T:
             try:
                 async with asyncio.timeout(self._timing.turn_s):
                     await self._turn.acquire()
             except TimeoutError:
-                text = f"switch {self.name}: another call to it has taken {self._timing.turn_s:g} s (ask again later)"
+                text = (
+                    f"switch {self.name}: another call to it has taken {self._timing.turn_s:g} s"
+                    " (ask again later)"
+                )
                 raise SouthboundError(text) from None
             try:
                 return await work(session)
@@ -326,13 +355,18 @@ class SwitchConnection:
         finally:
             task.cancel()
         if task.cancelled():
-            raise SouthboundError(f"switch {self.name}: the session at {self._endpoint.address} ended meanwhile")
+            raise SouthboundError(
+                f"switch {self.name}: the session at {self._endpoint.address} ended meanwhile"
+            )
         return task.result()
 
-    # -- the machine ---------------------------------------------------------------------------------------------------
+    # -- the machine -------------------------------------------------------------------------------
 
     def _feed(self, event: lifecycle.Event, *tell: SwitchEvent) -> None:
-        """Feed the machine an event, carry out its instructions, tell the owner. Callbacks may call back."""
+        """Feed the machine an event, carry out its instructions, tell the owner.
+
+        Callbacks may call back.
+        """
         self._waiting.append(event)
         if self._feeding:
             assert not tell, "outcomes come from tasks, which do not run while the machine does"
@@ -371,13 +405,19 @@ class SwitchConnection:
             self._alarm = None
         if wake_at is not None and self._running:
             delay_s = max(0.0, wake_at - time.monotonic())
-            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._feed, lifecycle.Tick())
+            self._alarm = asyncio.get_running_loop().call_later(
+                delay_s, self._feed, lifecycle.Tick()
+            )
 
     def _tell(self, event: SwitchEvent) -> None:
         try:
             self._on_event(event)
         except Exception:
-            _log.exception("switch %s: the owner of the connection failed at %s", self.name, type(event).__name__)
+            _log.exception(
+                "switch %s: the owner of the connection failed at %s",
+                self.name,
+                type(event).__name__,
+            )
 
     def _carry_out(self, instruction: lifecycle.Instruction) -> None:
         match instruction:
@@ -428,7 +468,7 @@ class SwitchConnection:
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    # -- opening and closing -------------------------------------------------------------------------------------------
+    # -- opening and closing -----------------------------------------------------------------------
 
     async def _open(self, number: int, term: int) -> None:
         event: lifecycle.Event
@@ -449,11 +489,16 @@ class SwitchConnection:
         except TlsError as error:
             event = lifecycle.OpenFailed(f"switch {self.name}: {error}", answered=True)
         except TimeoutError:
-            text = f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s; it may be stuck"
+            text = (
+                f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s;"
+                " it may be stuck"
+            )
             event = lifecycle.OpenFailed(text, answered=True)
         except Exception as error:
             _log.exception("switch %s: opening a session failed", self.name)
-            event = lifecycle.OpenFailed(f"switch {self.name}: {type(error).__name__}: {error}", answered=True)
+            event = lifecycle.OpenFailed(
+                f"switch {self.name}: {type(error).__name__}: {error}", answered=True
+            )
         if isinstance(event, lifecycle.Opened):
             assert session is not None
             self._session = session
@@ -509,12 +554,16 @@ class SwitchConnection:
                     if down != self._ports_down:
                         self._ports_down = down
                         self._tell(PortsChanged(self.name, down))
-            found_out = SouthboundError(f"switch {self.name}: it ended the subscription to its ports")
+            found_out = SouthboundError(
+                f"switch {self.name}: it ended the subscription to its ports"
+            )
         except SouthboundError as error:
             found_out = error
         except Exception as error:
             # It answers nonsense.
-            found_out = SouthboundError(f"switch {self.name}: watching ports: {type(error).__name__}: {error}")
+            found_out = SouthboundError(
+                f"switch {self.name}: watching ports: {type(error).__name__}: {error}"
+            )
         # Others say so if the session has broken.
         if isinstance(await self._why(session, found_out), lifecycle.WriteFailed):
             # The next audit tries again.
@@ -535,7 +584,9 @@ class SwitchConnection:
                 async with asyncio.timeout(_CLOSE_S):
                     await session.__aexit__(None, None, None)
             except TimeoutError:
-                _log.warning("switch %s: closing the session took more than %g s", self.name, _CLOSE_S)
+                _log.warning(
+                    "switch %s: closing the session took more than %g s", self.name, _CLOSE_S
+                )
             except Exception:
                 _log.exception("switch %s: closing the session failed", self.name)
         self._operation = None
@@ -543,25 +594,36 @@ class SwitchConnection:
         self._feed(lifecycle.Closed())
 
     async def _guarded(self, work: Awaitable[T]) -> T:
-        """Run a call of a session. Calls on a closed channel end as if they had been cancelled; the caller was not."""
+        """Run a call of a session.
+
+        Calls on a closed channel end as if they had been cancelled; the caller was not.
+        """
         try:
             return await work
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise SouthboundError(f"switch {self.name}: the session at {self._endpoint.address} broke") from None
+            raise SouthboundError(
+                f"switch {self.name}: the session at {self._endpoint.address} broke"
+            ) from None
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
-    async def _write(self, number: int, session: IntentSession, order: lifecycle.Write, intent: Intent) -> None:
+    async def _write(
+        self, number: int, session: IntentSession, order: lifecycle.Write, intent: Intent
+    ) -> None:
         self._follow_digests(session, intent)
         tell: list[SwitchEvent] = []
         event: lifecycle.Event
         try:
-            limit_s = self._timing.write_s + self._timing.entry_s * (intent.size + self._entries + self._foreign)
+            limit_s = self._timing.write_s + self._timing.entry_s * (
+                intent.size + self._entries + self._foreign
+            )
             async with deadline(limit_s, self.name, "writing"), self._turn:
-                applied = await self._guarded(session.reconcile(intent) if order.afresh else session.update(intent))
+                applied = await self._guarded(
+                    session.reconcile(intent) if order.afresh else session.update(intent)
+                )
         except NotPrimaryError as error:
             event = _loss(error)
         except SouthboundError as error:
@@ -580,7 +642,9 @@ class SwitchConnection:
         self._answer(number, event, *tell)
 
     async def _why(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
-        """Return whether a call failed because the switch refused it, or because the switch is gone."""
+        """Return whether a call failed because the switch refused it, or because the switch is
+        gone.
+        """
         with suppress(TimeoutError):
             return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
         try:
@@ -609,7 +673,9 @@ class SwitchConnection:
         if applied.refused:
             more = f" (and {len(applied.refused) - 1} more)" if len(applied.refused) > 1 else ""
             problem = f"{applied.refused[0]}{more}"
-            return lifecycle.Written(problem), tell + self._refusal(order.version, problem, len(applied.refused))
+            return lifecycle.Written(problem), tell + self._refusal(
+                order.version, problem, len(applied.refused)
+            )
         if self._installed != order.version or self._refused is not None:
             tell.append(
                 Acknowledged(
@@ -631,7 +697,7 @@ class SwitchConnection:
         self._refused = version, problem
         return [IntentRefused(self.name, problem, version, entries)]
 
-    # -- digests -------------------------------------------------------------------------------------------------------
+    # -- digests -----------------------------------------------------------------------------------
 
     def _follow_digests(self, session: IntentSession, intent: Intent | None) -> None:
         if self._on_digests is None or intent is None:
@@ -642,12 +708,16 @@ class SwitchConnection:
                 self._beside_session(self._follow(session, setting.name, self._on_digests))
 
     async def _follow(self, session: IntentSession, digest: str, deliver: OnDigests) -> None:
-        async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:
+        async with aclosing(
+            cast(AsyncGenerator[DigestReport, None], session.digests(digest))
+        ) as reports:
             async for report in reports:
                 try:
                     await deliver(self.name, report)
                 except Exception:
-                    _log.exception("switch %s: a report of %s could not be handled", self.name, digest)
+                    _log.exception(
+                        "switch %s: a report of %s could not be handled", self.name, digest
+                    )
                 await session.acknowledge(report)
 
 
@@ -656,9 +726,11 @@ class _NobodyThereError(Exception):
 
 
 async def _reach(name: str, address: str) -> None:
-    """Check that something accepts TCP connections there: cheaper than a session, and with an answer in time.
+    """Check that something accepts TCP connections there: cheaper than a session, and with an
+    answer in time.
 
-    Raise `_NobodyThereError`. An address of gRPC's own kind (`unix:PATH`, `dns:///...`) is left to gRPC.
+    Raise `_NobodyThereError`. An address of gRPC's own kind (`unix:PATH`, `dns:///...`) is left to
+    gRPC.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or "/" in host or host == "unix":
@@ -683,7 +755,9 @@ async def _reach(name: str, address: str) -> None:
         reason = f"its name was not resolved within {_RESOLVE_S:g} s"
     except OSError as error:
         reason = error.strerror or str(error)
-    raise _NobodyThereError(f"switch {name}: cannot connect to {address}: {reason}; is the switch running?")
+    raise _NobodyThereError(
+        f"switch {name}: cannot connect to {address}: {reason}; is the switch running?"
+    )
 
 
 async def _resolve(host: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Deadlines of calls to switches in real time; in virtual time there are none.
 
-A switch of a run in virtual time shares its process with its controller. On a busy machine it is slow, not stuck, and
-the result of the run must not depend on how slow it is.
+A switch of a run in virtual time shares its process with its controller. On a busy machine it is
+slow, not stuck, and the result of the run must not depend on how slow it is.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ def within(timeout_s: float) -> float | None:
 
 @asynccontextmanager
 async def deadline(timeout_s: float, switch: str, what: str) -> AsyncIterator[None]:
-    """Give the block `timeout_s` seconds. Raise `SouthboundError`, which says that `what` had no answer in time."""
+    """Give the block `timeout_s` seconds.
+
+    Raise `SouthboundError`, which says that `what` had no answer in time.
+    """
     try:
         async with asyncio.timeout(within(timeout_s)):
             yield
     except TimeoutError:
         raise SouthboundError(
-            f"switch {switch}: {what}: no answer within {timeout_s:g} s; the switch may be stuck (restart it)"
+            f"switch {switch}: {what}: no answer within {timeout_s:g} s; the switch may be stuck"
+            " (restart it)"
         ) from None

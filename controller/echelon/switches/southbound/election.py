@@ -1,9 +1,11 @@
-"""Election ids by time: a later leader outranks every earlier one, even if nobody remembers the earlier one.
+"""Election ids by time: a later leader outranks every earlier one, even if nobody remembers the
+earlier one.
 
-P4Runtime makes primary the controller with the highest election id that a switch has ever seen. A leader's *term* is
-the high word of its election id at every switch: microseconds since 1970, but always above the last term that the store
-remembers, so that a clock that was set back cannot make a new leader lose to an old one. Controllers that use only the
-low word, as most do, cannot outrank it.
+P4Runtime makes primary the controller with the highest election id that a switch has ever seen. A
+leader's *term* is the high word of its election id at every switch: microseconds since 1970, but
+always above the last term that the store remembers, so that a clock that was set back cannot make a
+new leader lose to an old one. Controllers that use only the low word, as most do, cannot outrank
+it.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class ElectionError(CodedError):
 
 
 def next_term(now_us: int, last: int = 0) -> int:
-    """Return the term of a leader elected at `now_us` (microseconds since 1970) after one of term `last` (0: there was
-    none).
+    """Return the term of a leader elected at `now_us` (microseconds since 1970) after one of term
+    `last` (0: there was none).
 
     Raise `ElectionError` if it would exceed `LARGEST_TERM`, and ValueError for a negative number.
     """
@@ -42,15 +44,16 @@ def next_term(now_us: int, last: int = 0) -> int:
     term = max(now_us, last + 1)
     if term > LARGEST_TERM:
         raise ElectionError(
-            f"no term above {max(now_us, last)} is left (the largest is {LARGEST_TERM}); "
-            "another controller counts differently, or a clock is wrong: stop that controller and restart the "
-            "switch, which then forgets election ids"
+            f"no term above {max(now_us, last)} is left (the largest is {LARGEST_TERM}); another"
+            " controller counts differently, or a clock is wrong: stop that controller and restart"
+            " the switch, which then forgets election ids"
         )
     return term
 
 
 def outranking(primary_id: int, now_us: int, last: int) -> int:
-    """Return the term for a rightful leader whose switch obeys a controller of election id `primary_id`.
+    """Return the term for a rightful leader whose switch obeys a controller of election id
+    `primary_id`.
 
     Raise as `next_term` does.
     """

@@ -1,15 +1,16 @@
-"""Table entries as P4Runtime's bytes: values, whole entries by templates, and the requests that carry them.
+"""Table entries as P4Runtime's bytes: values, whole entries by templates, and the requests that
+carry them.
 
-Entries of one shape name the same table, match fields, actions and parameters, in the same order; they differ in their
-values only. For each shape a function, its template, is written and compiled once; it joins bytes that were made
-before. Protocol buffers join fields by concatenation, so a request needs no message object for each of its entries
-either. Field numbers are those of p4/v1/p4runtime.proto.
+Entries of one shape name the same table, match fields, actions and parameters, in the same order;
+they differ in their values only. For each shape a function, its template, is written and compiled
+once; it joins bytes that were made before. Protocol buffers join fields by concatenation, so a
+request needs no message object for each of its entries either. Field numbers are those of
+p4/v1/p4runtime.proto.
 
-`python -m bench.p4runtime_bytes` compares this module with plain protobuf. Templates encode new entries
-2.7 to
-3.8 times as fast, and known ones 5 to 7 times; joining 1000 entries to a request is ten times as fast. With protobuf
-messages instead of templates, a whole insertion, switch included, takes 1.7 times the processor time. Reading
-responses gained less, so plain protobuf does that.
+`python -m bench.p4runtime_bytes` compares this module with plain protobuf. Templates encode new
+entries 2.7 to 3.8 times as fast, and known ones 5 to 7 times; joining 1000 entries to a request is
+ten times as fast. With protobuf messages instead of templates, a whole insertion, switch included,
+takes 1.7 times the processor time. Reading responses gained less, so plain protobuf does that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from echelon.switches.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
 from echelon.switches.protobuf_fields import counted, delimited, delimiter
 
-# -- values ------------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 _MOST_VALUES = 1 << 16
 """Number of values of one field that are kept as bytes."""
@@ -84,7 +85,9 @@ class _Numbers(_Values):
     def __init__(self, place: str, bits: int, frame: Callable[[bytes], bytes]) -> None:
         super().__init__(place, lambda value: _number(value, bits))
         self._bits = bits
-        self._starts = [frame(bytes(size))[:-size] if size else b"" for size in range((bits + 7) // 8 + 1)]
+        self._starts = [
+            frame(bytes(size))[:-size] if size else b"" for size in range((bits + 7) // 8 + 1)
+        ]
 
     def __missing__(self, value: Any) -> bytes:
         # Most fields of most entries pass here once, so every call saved counts.
@@ -123,7 +126,9 @@ def _range(value: Match, bits: int) -> bytes:
 
 
 def _ternary(value: Match, bits: int) -> bytes:
-    return delimited(3, delimited(1, _number(value, bits)) + delimited(2, shortest((1 << bits) - 1)))
+    return delimited(
+        3, delimited(1, _number(value, bits)) + delimited(2, shortest((1 << bits) - 1))
+    )
 
 
 def _optional(value: Match, bits: int) -> bytes:
@@ -136,15 +141,19 @@ _MATCHES: Mapping[Any, Callable[[Match, int], bytes]] = {
     P4MatchType.TERNARY: _ternary,
     P4MatchType.OPTIONAL: _optional,
 }
-"""Functions from a value and a width in bits to what follows the id in a FieldMatch. The result is empty if every value
-matches, because P4Runtime wants such a field left out."""
+"""Functions from a value and a width in bits to what follows the id in a FieldMatch. The result is
+empty if every value matches, because P4Runtime wants such a field left out."""
 
 
 def _match_values(place: str, field_id: int, bits: int, match_type: Any) -> _Values:
-    """Return the values of a match field: FieldMatch messages with their tag, or nothing if every value matches."""
+    """Return the values of a match field: FieldMatch messages with their tag, or nothing if every
+    value matches.
+    """
     start = counted(1, field_id)
     if match_type is P4MatchType.EXACT:
-        return _Numbers(place, bits, lambda number: delimited(2, start + delimited(2, delimited(1, number))))
+        return _Numbers(
+            place, bits, lambda number: delimited(2, start + delimited(2, delimited(1, number)))
+        )
     encode = _MATCHES.get(match_type)
 
     def make(value: Match) -> bytes:
@@ -162,26 +171,33 @@ def _parameter_values(place: str, param_id: int, bits: int) -> _Values:
     return _Numbers(place, bits, lambda number: delimited(4, start + delimited(3, number)))
 
 
-# -- entries -----------------------------------------------------------------------------------------------------------
+# -- entries ---------------------------------------------------------------------------------------
 
 
 class EncodedEntry(NamedTuple):
     """A table entry in P4Runtime's serialized form."""
 
     key: bytes
-    """A serialized TableEntry of table, match and priority, which identifies the entry and suffices for a DELETE."""
+    """A serialized TableEntry of table, match and priority, which identifies the entry and suffices
+    for a DELETE.
+    """
     value: bytes
     """Its actions in canonical order, equal for entries that do the same."""
     wire: bytes
     """The whole serialized TableEntry, as the controller writes it."""
     stage: int
-    """The stage of its table. Packets look up stage 0 last, so its entries have to be there first."""
+    """The stage of its table.
+
+    Packets look up stage 0 last, so its entries have to be there first.
+    """
 
 
 Tail = tuple[bytes, bytes]
 """The bytes behind the action: in a key, and in the whole entry."""
 
-Template = Callable[[tuple[tuple[str, Match], ...], tuple[ActionCall, ...], Tail], EncodedEntry | None]
+Template = Callable[
+    [tuple[tuple[str, Match], ...], tuple[ActionCall, ...], Tail], EncodedEntry | None
+]
 """A function from match, actions and tail to the entry, None if it has another shape.
 
 It raises ValueError, naming the field, for a value that does not fit.
@@ -219,7 +235,9 @@ class _Fields:
         """
         for name in names:
             if name not in self._fields:
-                raise ValueError(f"no {self._what} {name!r}; there are: {', '.join(self._fields) or 'none'}")
+                raise ValueError(
+                    f"no {self._what} {name!r}; there are: {', '.join(self._fields) or 'none'}"
+                )
             if names.count(name) > 1:
                 raise ValueError(f"{self._what} {name!r} is given twice")
         for name, field in self._fields.items():
@@ -240,7 +258,9 @@ class ActionForm:
             {
                 param.name: _Field(
                     param.id,
-                    _parameter_values(f"action {action.alias}: parameter {param.name}", param.id, param.bitwidth),
+                    _parameter_values(
+                        f"action {action.alias}: parameter {param.name}", param.id, param.bitwidth
+                    ),
                     True,
                 )
                 for param in action.params
@@ -266,7 +286,9 @@ class TableForm:
             {
                 field.alias: _Field(
                     field.id,
-                    _match_values(f"field {field.alias}", field.id, field.bitwidth, field.match_type),
+                    _match_values(
+                        f"field {field.alias}", field.id, field.bitwidth, field.match_type
+                    ),
                     field.match_type is P4MatchType.EXACT,
                 )
                 for field in table.match_fields
@@ -284,7 +306,10 @@ class TableForm:
         """Return a new template. Raise ValueError for names that the table does not have."""
         names, calls = shape
         if not calls or (len(calls) > 1 and not self._one_shot):
-            raise ValueError(f"{len(calls)} actions; {'at least one' if self._one_shot else 'exactly one'} is needed")
+            raise ValueError(
+                f"{len(calls)} actions; {'at least one' if self._one_shot else 'exactly one'} is"
+                " needed"
+            )
         code = _Code()
         head = code.joined(self._start, "match", names, *self._match.given(names))
         code.refuse_if(f"len(calls) != {len(calls)}")
@@ -293,7 +318,10 @@ class TableForm:
             code.refuse_if(f"calls[{place}].name != {name!r}")
             code.line(f"arguments{place} = calls[{place}].arguments")
             form, fields, order = self._action(name, parameters)
-            code.line(f"action{place} = {code.joined(form.start, f'arguments{place}', parameters, fields, order)}")
+            code.line(
+                f"action{place} ="
+                f" {code.joined(form.start, f'arguments{place}', parameters, fields, order)}"
+            )
             actions.append(f"action{place}")
         if self._one_shot:
             code.line(f"members = [{', '.join(f'member({action})' for action in actions)}]")
@@ -302,10 +330,14 @@ class TableForm:
         else:
             code.line("written = value = frames[len(action0)] + action0")
         code.line(f"head = {head}")
-        code.line(f"return new(Entry, (head + tail[0], value, head + written + tail[1], {self._stage}))")
+        code.line(
+            f"return new(Entry, (head + tail[0], value, head + written + tail[1], {self._stage}))"
+        )
         return code.function()
 
-    def _action(self, name: str, parameters: tuple[str, ...]) -> tuple[ActionForm, list[_Values], list[int]]:
+    def _action(
+        self, name: str, parameters: tuple[str, ...]
+    ) -> tuple[ActionForm, list[_Values], list[int]]:
         action = self._actions.get(name)
         if action is None:
             raise ValueError(f"no action {name!r}; there are: {', '.join(self._actions)}")
@@ -336,9 +368,16 @@ class _Code:
         self.line(f"if {condition}: return None")
 
     def joined(
-        self, start: bytes, pairs: str, names: Sequence[str], fields: Sequence[_Values], order: Sequence[int]
+        self,
+        start: bytes,
+        pairs: str,
+        names: Sequence[str],
+        fields: Sequence[_Values],
+        order: Sequence[int],
     ) -> str:
-        """Unpack `pairs`, which must have exactly these names; return the expression for their bytes behind `start`."""
+        """Unpack `pairs`, which must have exactly these names; return the expression for their
+        bytes behind `start`.
+        """
         self._count += 1
         prefix = f"_{self._count}"
         self.refuse_if(f"len({pairs}) != {len(names)}")
@@ -358,7 +397,9 @@ class _Code:
 
 
 class _Frames(dict[int, bytes]):
-    """The bytes before an Action that is the only one of its entry, by the Action's size in bytes."""
+    """The bytes before an Action that is the only one of its entry, by the Action's size in
+    bytes.
+    """
 
     def __missing__(self, size: int) -> bytes:
         inner = delimiter(1, size)
@@ -377,7 +418,7 @@ def _action_set(members: Sequence[bytes]) -> bytes:
     return delimited(3, delimited(4, b"".join(members)))
 
 
-# -- requests and responses --------------------------------------------------------------------------------------------
+# -- requests and responses ------------------------------------------------------------------------
 
 
 class UpdateKind(IntEnum):
@@ -397,7 +438,9 @@ def _frame(kind: UpdateKind, size: int) -> bytes:
 
 
 def update_size(entry: bytes) -> int:
-    """Return the number of bytes that an update of the serialized TableEntry `entry` takes in a WriteRequest."""
+    """Return the number of bytes that an update of the serialized TableEntry `entry` takes in a
+    WriteRequest.
+    """
     return len(_frame(UpdateKind.INSERT, len(entry))) + len(entry)
 
 
@@ -409,8 +452,12 @@ def write_header(device_id: int, election_id: int) -> bytes:
 
 
 def write_request(header: bytes, kind: UpdateKind, entries: Iterable[bytes]) -> bytes:
-    """Return a serialized WriteRequest: `header`, and one update for each serialized TableEntry of `entries`."""
-    return header + b"".join([part for entry in entries for part in (_frame(kind, len(entry)), entry)])
+    """Return a serialized WriteRequest: `header`, and one update for each serialized TableEntry of
+    `entries`.
+    """
+    return header + b"".join(
+        [part for entry in entries for part in (_frame(kind, len(entry)), entry)]
+    )
 
 
 def read_request(device_id: int, entries: Iterable[bytes]) -> bytes:
@@ -428,4 +475,8 @@ def table_entries(response: bytes) -> Iterator[bytes]:
         entities = p4r.ReadResponse.FromString(response).entities
     except DecodeError as error:
         raise ValueError(f"not a ReadResponse: {error}") from None
-    return (entity.table_entry.SerializeToString() for entity in entities if entity.HasField("table_entry"))
+    return (
+        entity.table_entry.SerializeToString()
+        for entity in entities
+        if entity.HasField("table_entry")
+    )

@@ -10,20 +10,26 @@ from echelon.switches.southbound.lifecycle import State
 
 @dataclass(frozen=True, slots=True)
 class SwitchConnected:
-    """The event that there is a new session with a switch, which may have restarted since the session before."""
+    """The event that there is a new session with a switch, which may have restarted since the
+    session before.
+    """
 
     switch: str
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchChanged:
-    """The event that the connection with a switch came into another state, or has another problem."""
+    """The event that the connection with a switch came into another state, or has another
+    problem.
+    """
 
     switch: str
     state: State
     problem: str | None = None
     holds: int | None = None
-    """The version of the last intent that the switch acknowledged, in this session or an earlier one."""
+    """The version of the last intent that the switch acknowledged, in this session or an earlier
+    one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +51,24 @@ class Acknowledged:
 class IntentRefused:
     """The event that a switch does not hold the whole intent of that version.
 
-    It is told once for each version and problem. The intent is tried again, and `Acknowledged` follows if that helps.
+    It is told once for each version and problem. The intent is tried again, and `Acknowledged`
+    follows if that helps.
     """
 
     switch: str
     problem: str
     version: int = 0
     entries: int = 0
-    """Number of entries that the switch does not take; 0: unknown, because the whole attempt failed."""
+    """Number of entries that the switch does not take; 0: unknown, because the whole attempt
+    failed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRepaired:
-    """The event that an audit found a switch different from what had been written to it, and repaired it."""
+    """The event that an audit found a switch different from what had been written to it, and
+    repaired it.
+    """
 
     switch: str
     count: int
@@ -66,7 +77,9 @@ class DriftRepaired:
 
 @dataclass(frozen=True, slots=True)
 class HigherPrimary:
-    """The event that a switch obeys a controller whose election id is not below our term; once for each id."""
+    """The event that a switch obeys a controller whose election id is not below our term; once for
+    each id.
+    """
 
     switch: str
     election_id: int
@@ -74,7 +87,9 @@ class HigherPrimary:
 
 @dataclass(frozen=True, slots=True)
 class PortsChanged:
-    """The event that it is known which ports of a switch are down, and are not those that were down before."""
+    """The event that it is known which ports of a switch are down, and are not those that were down
+    before.
+    """
 
     switch: str
     down: frozenset[int]

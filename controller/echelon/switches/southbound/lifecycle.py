@@ -1,14 +1,17 @@
 """The life of one switch's connection as a pure state machine: events in, instructions out.
 
-No I/O, no clock, no task: `Lifecycle.handle(event, now)` returns what to do, and `wake_at` says when to call again with
-`Tick`. The shell around it is `echelon.switches.southbound.connection`. The shell promises:
+No I/O, no clock, no task: `Lifecycle.handle(event, now)` returns what to do, and `wake_at` says
+when to call again with `Tick`. The shell around it is `echelon.switches.southbound.connection`. The
+shell promises:
 
-- It carries out instructions in order, and answers each by exactly one event (`Open`: `Opened`, `OpenFailed` or
-  `Outranked`; `Write`: `Written`, `WriteFailed`, `Lost` or `Outranked`; `Ping`: `Answered` or `Lost`; `Close`:
-  `Closed`), except for what `Close` ends, which it no longer answers; a `Write` and a `Ping` may be under way together.
+- It carries out instructions in order, and answers each by exactly one event (`Open`: `Opened`,
+  `OpenFailed` or `Outranked`; `Write`: `Written`, `WriteFailed`, `Lost` or `Outranked`; `Ping`:
+  `Answered` or `Lost`; `Close`: `Closed`), except for what `Close` ends, which it no longer
+  answers; a `Write` and a `Ping` may be under way together.
 - After `OpenFailed`, and after `Outranked` in answer to `Open`, nothing is left open.
 
-`Lost` and `Outranked` may also come unasked while a session is open, and are ignored when it is not.
+`Lost` and `Outranked` may also come unasked while a session is open, and are ignored when it is
+not.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from typing import Literal, TypeAlias
 from echelon.switches.southbound.election import LARGEST_TERM, term_of
 
 State = Literal["connecting", "backup", "writing", "ready", "away", "refused"]
-"""connecting: no session yet. backup: another controller is primary. writing: being brought to its intent, or waiting
-for one. ready: holds it. away: had a session; being tried again. refused: up, but (part of) the intent was refused."""
+"""connecting: no session yet. backup: another controller is primary. writing: being brought to its
+intent, or waiting for one. ready: holds it. away: had a session; being tried again. refused: up,
+but (part of) the intent was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +33,27 @@ class Timing:
     """Delays and periods, all in seconds."""
 
     first_retry_s: float = 0.05
-    """Ceiling of the first delay before another attempt; the ceiling doubles with each further attempt."""
+    """Ceiling of the first delay before another attempt; the ceiling doubles with each further
+    attempt.
+    """
     unreachable_retry_s: float = 0.5
-    """Highest ceiling while nothing answers at the address: a switch must be back soon after its port opens."""
+    """Highest ceiling while nothing answers at the address: a switch must be back soon after its
+    port opens.
+    """
     failed_retry_s: float = 10.0
-    """Highest ceiling while the switch answers but no session opens, which costs the switch more."""
+    """Highest ceiling while the switch answers but no session opens, which costs the switch
+    more.
+    """
     audit_s: float = 30.0
-    """Maximum time after which a switch is read again and repaired; also the highest ceiling of the delays between
-    attempts to write what fails."""
+    """Maximum time after which a switch is read again and repaired; also the highest ceiling of the
+    delays between attempts to write what fails."""
     heartbeat_s: float = 1.0
     """Time after the last sign of life at which another one is requested."""
     answer_s: float = 3.0
-    """How long to wait for a sign of life. A switch that has restarted says at once that it knows no session."""
+    """How long to wait for a sign of life.
+
+    A switch that has restarted says at once that it knows no session.
+    """
     write_s: float = 60.0
     """Longest time for one change of a switch, without its entries; see `entry_s`."""
     entry_s: float = 0.02
@@ -54,7 +67,7 @@ class Timing:
                 raise ValueError(f"{field.name}: {getattr(self, field.name)} is not above 0 s")
 
 
-# -- events ------------------------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +87,24 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class IntentWanted:
-    """There is an intent of this version. A version that is not above all earlier ones is ignored."""
+    """There is an intent of this version.
+
+    A version that is not above all earlier ones is ignored.
+    """
 
     version: int
     same: bool = False
-    """Whether it is the intent of the version before: a switch that holds that one holds it already."""
+    """Whether it is the intent of the version before: a switch that holds that one holds it
+    already.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class TermRaised:
-    """The next session takes this election id. An id that is not above the last is ignored. An open session goes on."""
+    """The next session takes this election id.
+
+    An id that is not above the last is ignored. An open session goes on.
+    """
 
     term: int
 
@@ -159,7 +180,7 @@ Event: TypeAlias = (
 )
 
 
-# -- instructions ------------------------------------------------------------------------------------------------------
+# -- instructions ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +247,16 @@ _AUDIT_SPREAD = 0.8
 """Audits come after 0.8 to 1 times their period, so that those of many switches do not coincide."""
 
 _REOPEN_AFTER = 2
-"""Number of failed writes in a row after which the session is opened anew, which also repairs the pipeline."""
+"""Number of failed writes in a row after which the session is opened anew, which also repairs the
+pipeline.
+"""
 
 
 class Lifecycle:
     """The lifecycle of one switch. `now` of all calls is one monotonic clock, in seconds.
 
-    `state`, `problem` and `wake_at` are for reading; `session_count` counts the sessions that were opened.
+    `state`, `problem` and `wake_at` are for reading; `session_count` counts the sessions that were
+    opened.
     """
 
     def __init__(self, term: int, timing: Timing, rng: random.Random) -> None:
@@ -261,7 +285,9 @@ class Lifecycle:
         self._attempted: int | None = None
         """The version of the last write of this session, whatever its outcome."""
         self._known = False
-        """Whether it is known what the switch holds: this session has written, and the last write did not fail."""
+        """Whether it is known what the switch holds: this session has written, and the last write
+        did not fail.
+        """
         self._due_at = 0.0
         """Time at which the attempted version is to be read and written again."""
         self._ping_at = 0.0
@@ -278,17 +304,22 @@ class Lifecycle:
 
     @property
     def attempted(self) -> int | None:
-        """The version that the switch was last brought to in this session, whether or not that succeeded."""
+        """The version that the switch was last brought to in this session, whether or not that
+        succeeded.
+        """
         return self._attempted
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Return the actions to take, in this order. Raise ValueError for an answer without a question."""
+        """Return the actions to take, in this order.
+
+        Raise ValueError for an answer without a question.
+        """
         out = self._take(event, now)
         out += self._decide(now)
         self.wake_at = self._next_wake()
         return out
 
-    # -- what has happened ---------------------------------------------------------------------------------------------
+    # -- what has happened -------------------------------------------------------------------------
 
     def _take(self, event: Event, now: float) -> list[Instruction]:
         match event:
@@ -382,14 +413,18 @@ class Lifecycle:
         if self._phase not in ("opening", "open"):
             return []
         out: list[Instruction] = []
-        # An answer to Open of our own id: the switch has not missed our last session yet, and may not for minutes.
+        # An answer to Open of our own id: the switch has not missed our last session yet, and may
+        # not for minutes.
         if primary_id > self._term or (primary_id == self._term and self._phase == "opening"):
             if self._reported != primary_id:
                 out.append(ReportPrimary(primary_id))
             self._reported = primary_id
         if term_of(primary_id) >= LARGEST_TERM:
             # The switch may be restarted at any time, and then the next bid wins.
-            advice = "no election id above it is left: stop that controller and restart the switch, which forgets it"
+            advice = (
+                "no election id above it is left: stop that controller and restart the switch,"
+                " which forgets it"
+            )
             self._become("backup", f"{problem} ({advice})")
         elif primary_id > self._term:
             # To bid again would be a fight; who holds the lease is given a higher term.
@@ -437,7 +472,7 @@ class Lifecycle:
         self._open_at = open_at
         return [Close()]
 
-    # -- what follows --------------------------------------------------------------------------------------------------
+    # -- what follows ------------------------------------------------------------------------------
 
     def _decide(self, now: float) -> list[Instruction]:
         if self._phase == "closed" and self._outranked_by is None and now >= self._open_at:

@@ -1,4 +1,7 @@
-"""The queues of a switch's egress ports. Each target brings a `QueueDriver`, which configures them its own way."""
+"""The queues of a switch's egress ports.
+
+Each target brings a `QueueDriver`, which configures them its own way.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,35 @@ if TYPE_CHECKING:
 
 
 class QueueDriver(Protocol):
-    """A driver of the queues of one switch. It serves all sessions with the switch; its calls do not overlap.
+    """A driver of the queues of one switch. It serves all sessions with the switch; its calls do
+    not overlap.
 
-    Every call raises `echelon.switches.southbound.errors.SouthboundError`, whose text names switch and port in one
-    line.
+    Every call raises `echelon.switches.southbound.errors.SouthboundError`, whose text names switch
+    and port in one line.
     """
 
     async def open(self, gnmi: GNMIClient | None) -> None:
-        """Prepare for a new session: check that the channel works and that the switch can hold the settings.
+        """Prepare for a new session: check that the channel works and that the switch can hold the
+        settings.
 
-        `gnmi` is the session's gNMI client, or None where the switch does not serve gNMI. Whatever the channel can set
-        but not read back is set here. It is called before any other call of the session.
+        `gnmi` is the session's gNMI client, or None where the switch does not serve gNMI. Whatever
+        the channel can set but not read back is set here. It is called before any other call of the
+        session.
         """
         ...
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
         """Return the settings in force, by (port, queue).
 
-        A setting that `write` was given comes back equal to it while the switch still holds what `write` made of it.
-        The queues of a port are missing where the port is not configured, or not as this driver would do it.
+        A setting that `write` was given comes back equal to it while the switch still holds what
+        `write` made of it. The queues of a port are missing where the port is not configured, or
+        not as this driver would do it.
         """
         ...
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:
-        """Apply these settings. All other queues stay as they are, and so do the packets that wait in any queue.
+        """Apply these settings. All other queues stay as they are, and so do the packets that wait
+        in any queue.
 
         Each port is changed as a whole or not at all.
         """
@@ -66,5 +74,8 @@ class PortWatcher(Protocol):
     """A driver that can also tell which ports are down."""
 
     def ports_down(self) -> AsyncGenerator[frozenset[int], None]:
-        """Yield the ports that are down, at first and whenever they are others. Raise `SouthboundError`."""
+        """Yield the ports that are down, at first and whenever they are others.
+
+        Raise `SouthboundError`.
+        """
         ...

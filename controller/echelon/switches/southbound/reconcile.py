@@ -1,4 +1,6 @@
-"""The pure difference of two sets of entries: what to write so that a switch holds what it should."""
+"""The pure difference of two sets of entries: what to write so that a switch holds what it
+should.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ _CHUNK = 1000
 
 
 class Chunk(NamedTuple):
-    """Updates of one kind, with different keys. Their order is free, as P4Runtime leaves it free within a batch."""
+    """Updates of one kind, with different keys.
+
+    Their order is free, as P4Runtime leaves it free within a batch.
+    """
 
     stage: tuple[int, int]
     """Chunks of one stage may come in any order; all of them come before any of the next stage."""
@@ -26,8 +31,9 @@ class Chunk(NamedTuple):
     entries: Sequence[EncodedEntry]
 
 
-# Make before break: new entries come first, then changed ones, then those that go. What packets look up last is written
-# first and deleted last, so that no packet finds an entry before what that entry leads to.
+# Make before break: new entries come first, then changed ones, then those that go. What packets
+# look up last is written first and deleted last, so that no packet finds an entry before what that
+# entry leads to.
 _AGAIN, _NEW, _CHANGED, _GONE = range(4)
 
 
@@ -41,8 +47,8 @@ def _staged(phase: int, kind: UpdateKind, entries: Iterable[EncodedEntry]) -> It
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Entries to insert, modify and delete, and those that cannot be installed because someone else's entry has their
-    key."""
+    """Entries to insert, modify and delete, and those that cannot be installed because someone
+    else's entry has their key."""
 
     inserts: tuple[EncodedEntry, ...] = ()
     modifies: tuple[EncodedEntry, ...] = ()
@@ -57,10 +63,12 @@ class Difference:
 
 
 def difference(
-    held: Mapping[bytes, EncodedEntry], wanted: Mapping[bytes, EncodedEntry], foreign: Collection[bytes] = ()
+    held: Mapping[bytes, EncodedEntry],
+    wanted: Mapping[bytes, EncodedEntry],
+    foreign: Collection[bytes] = (),
 ) -> Difference:
-    """Return what brings `held` (our entries on the switch, by key) to `wanted`, beside others' entries with the keys
-    `foreign`, in linear time."""
+    """Return what brings `held` (our entries on the switch, by key) to `wanted`, beside others'
+    entries with the keys `foreign`, in linear time."""
     inserts: list[EncodedEntry] = []
     modifies: list[EncodedEntry] = []
     blocked: list[EncodedEntry] = []
@@ -91,7 +99,9 @@ class _Known:
     entries: list[EncodedEntry] = field(default_factory=list)
     """Its entries that can be installed, in the order in which they are encoded: by stage."""
     encoded: Mapping[int, tuple[TableEntry, EncodedEntry]] = field(default_factory=dict)
-    """The entries of the part of the same owner before, by identity, and their encodings; until this one is."""
+    """The entries of the part of the same owner before, by identity, and their encodings; until
+    this one is.
+    """
     invalid: list[InvalidEntry] = field(default_factory=list)
 
 
@@ -115,10 +125,15 @@ class WantedEntries:
         self.by_key: dict[bytes, EncodedEntry] = {}
 
     def turn_to(self, parts: Sequence[Part]) -> Turn:
-        """Replace the wanted parts by these. Their entries are known once the result has been iterated over."""
+        """Replace the wanted parts by these.
+
+        Their entries are known once the result has been iterated over.
+        """
         new = {id(part): part for part in parts}
         # A part that was invalid may have been so because of a part that is gone.
-        stale = [number for number, known in self._parts.items() if number not in new or known.invalid]
+        stale = [
+            number for number, known in self._parts.items() if number not in new or known.invalid
+        ]
         former = [self._parts.pop(number) for number in stale]
         of_owner = {known.part.owner: known for known in former if not known.invalid}
         gone = dict.fromkeys(entry.key for known in former for entry in known.entries).keys()
@@ -132,12 +147,21 @@ class WantedEntries:
         return Turn(gone, self._encoded(list(coming.values())))
 
     def _encodings(self, known: _Known) -> dict[int, tuple[TableEntry, EncodedEntry]]:
-        """Return the encoding of each entry of a part, by the entry's identity; the reference keeps it alive."""
-        ordered = chain.from_iterable(entries for _, entries in sorted(self._by_stage(known.part), key=itemgetter(0)))
-        return {id(entry): (entry, encoded) for entry, encoded in zip(ordered, known.entries, strict=False)}
+        """Return the encoding of each entry of a part, by the entry's identity; the reference keeps
+        it alive.
+        """
+        ordered = chain.from_iterable(
+            entries for _, entries in sorted(self._by_stage(known.part), key=itemgetter(0))
+        )
+        return {
+            id(entry): (entry, encoded)
+            for entry, encoded in zip(ordered, known.entries, strict=False)
+        }
 
     def _by_stage(self, part: Part) -> Iterator[tuple[int, list[TableEntry]]]:
-        """Yield the entries of a part that can be encoded, table by table, with the stage of the table."""
+        """Yield the entries of a part that can be encoded, table by table, with the stage of the
+        table.
+        """
         tables: dict[str, list[TableEntry]] = defaultdict(list)
         for entry in part.entries:
             for one in self._spread(entry):
@@ -168,7 +192,9 @@ class WantedEntries:
         try:
             if known.encoded:
                 found = zip(entries, map(known.encoded.get, map(id, entries)), strict=True)
-                encoded = [self._encode(entry) if again is None else again[1] for entry, again in found]
+                encoded = [
+                    self._encode(entry) if again is None else again[1] for entry, again in found
+                ]
             else:
                 encoded = list(map(self._encode, entries))
         except ValueError:
@@ -193,7 +219,11 @@ class WantedEntries:
             yield encoded
 
     def _twice(self, known: _Known, key: bytes) -> str:
-        first = next(k.part.owner for k in self._parts.values() if any(entry.key == key for entry in k.entries))
+        first = next(
+            k.part.owner
+            for k in self._parts.values()
+            if any(entry.key == key for entry in k.entries)
+        )
         return f"wanted twice, by {first} and {known.part.owner}"
 
     @property
@@ -202,7 +232,9 @@ class WantedEntries:
         return [entry for known in self._parts.values() if known.invalid for entry in known.invalid]
 
     def owners(self, keys: Collection[bytes]) -> dict[bytes, str]:
-        """Return the parts that want the entries of these keys, in time that grows with the whole intent."""
+        """Return the parts that want the entries of these keys, in time that grows with the whole
+        intent.
+        """
         return {
             entry.key: known.part.owner
             for known in self._parts.values()
@@ -218,13 +250,20 @@ class Turn:
     gone: AbstractSet[bytes]
     """The keys of entries of former parts, in a fixed order; new parts may want them too."""
     come: Iterator[list[EncodedEntry]]
-    """Entries of new parts: each list of one stage, stages in ascending order. They are encoded on demand."""
+    """Entries of new parts: each list of one stage, stages in ascending order.
+
+    They are encoded on demand.
+    """
 
 
 def turned(
-    turn: Turn, wanted: Mapping[bytes, EncodedEntry], held: Mapping[bytes, EncodedEntry], again: Collection[bytes] = ()
+    turn: Turn,
+    wanted: Mapping[bytes, EncodedEntry],
+    held: Mapping[bytes, EncodedEntry],
+    again: Collection[bytes] = (),
 ) -> Iterator[Chunk]:
-    """Yield what brings a switch from the previous intent to that of `turn`, in the order in which it must be written.
+    """Yield what brings a switch from the previous intent to that of `turn`, in the order in which
+    it must be written.
 
     Args:
         wanted: by key; it holds what has been taken from `turn` so far.
@@ -232,7 +271,9 @@ def turned(
         again: further keys, of entries that are not as they should be.
     """
     known = [wanted[key] for key in again if key in wanted]
-    yield from _staged(_AGAIN, UpdateKind.INSERT, [entry for entry in known if entry.key not in held])
+    yield from _staged(
+        _AGAIN, UpdateKind.INSERT, [entry for entry in known if entry.key not in held]
+    )
     modifies = [entry for entry in known if entry.key in held]
     for entries in turn.come:
         inserts = []
@@ -245,5 +286,9 @@ def turned(
         if inserts:
             yield Chunk((_NEW, inserts[0].stage), UpdateKind.INSERT, inserts)
     yield from _staged(_CHANGED, UpdateKind.MODIFY, modifies)
-    deletes = [held[key] for key in dict.fromkeys((*turn.gone, *again)) if key in held and key not in wanted]
+    deletes = [
+        held[key]
+        for key in dict.fromkeys((*turn.gone, *again))
+        if key in held and key not in wanted
+    ]
     yield from _staged(_GONE, UpdateKind.DELETE, deletes)

@@ -1,9 +1,9 @@
 """Sessions with switches: what a switch should hold, what it holds, and the difference.
 
-`IntentSession` knows intents; how entries travel is the business of its subclasses. `SwitchSession` is the one for
-P4Runtime: it opens the stream, bids for the role of primary, pushes the program, and sends entries in bulk. Of finsy it
-uses the schema, the encoding of digests, and the gNMI client: finsy's own session outbids whoever is there, gives every
-call ten seconds, and decodes every entry.
+`IntentSession` knows intents; how entries travel is the business of its subclasses. `SwitchSession`
+is the one for P4Runtime: it opens the stream, bids for the role of primary, pushes the program, and
+sends entries in bulk. Of finsy it uses the schema, the encoding of digests, and the gNMI client:
+finsy's own session outbids whoever is there, gives every call ten seconds, and decodes every entry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, Self, cast
@@ -47,8 +53,23 @@ from echelon.switches.southbound.encoding import (
 )
 from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.switches.southbound.queues import PortWatcher, QueueCount, QueueCounter, QueueDriver
-from echelon.switches.southbound.reconcile import Chunk, InvalidEntry, Turn, WantedEntries, difference, turned
-from echelon.switches.southbound.writer import FOREIGN, Found, LookUp, Refusal, Send, Writing, carry_out
+from echelon.switches.southbound.reconcile import (
+    Chunk,
+    InvalidEntry,
+    Turn,
+    WantedEntries,
+    difference,
+    turned,
+)
+from echelon.switches.southbound.writer import (
+    FOREIGN,
+    Found,
+    LookUp,
+    Refusal,
+    Send,
+    Writing,
+    carry_out,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -60,7 +81,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-# -- outcomes ----------------------------------------------------------------------------------------------------------
+# -- outcomes --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +96,9 @@ class RefusedEntry:
     """gRPC's name of the status."""
 
     def __str__(self) -> str:
-        return f"switch {self.switch}: table {self.table}, {self.match}: {self.reason} [{self.code}]"
+        return (
+            f"switch {self.switch}: table {self.table}, {self.match}: {self.reason} [{self.code}]"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +110,9 @@ class Applied:
     deletes: int
     """The numbers of entries that the switch inserted, modified and deleted."""
     refused: tuple[RefusedEntry, ...]
-    """Everything that is not on the switch as the intent wants it, from this change or an earlier one."""
+    """Everything that is not on the switch as the intent wants it, from this change or an earlier
+    one.
+    """
     foreign: int
     """Number of others' entries on the switch when it was last read."""
     queues: int
@@ -95,7 +120,10 @@ class Applied:
     groups: int
     """The numbers of settings that were written."""
     encoding_s: float
-    """Time for encoding entries and comparing them. Part of it may have passed while the switch was at work."""
+    """Time for encoding entries and comparing them.
+
+    Part of it may have passed while the switch was at work.
+    """
     read_s: float
     """Time for reading what the switch held."""
     rpc_s: float
@@ -116,7 +144,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between a switch and its intent. It is true if anything does; its length counts the entries."""
+    """What differs between a switch and its intent.
+
+    It is true if anything does; its length counts the entries.
+    """
 
     inserts: tuple[EntryText, ...]
     """Entries that are missing."""
@@ -131,7 +162,9 @@ class Comparison:
     queues: tuple[QueueSetting, ...]
     digests: tuple[DigestSetting, ...]
     groups: tuple[MulticastGroup, ...]
-    """Settings that are not in force, each as it should be; a group that should not be there has no copies."""
+    """Settings that are not in force, each as it should be; a group that should not be there has no
+    copies.
+    """
 
     def __len__(self) -> int:
         return len(self.inserts) + len(self.modifies) + len(self.deletes) + len(self.blocked)
@@ -140,7 +173,7 @@ class Comparison:
         return bool(len(self) or self.queues or self.digests or self.groups)
 
 
-# -- what sessions share -----------------------------------------------------------------------------------------------
+# -- what sessions share ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +195,9 @@ class EntryCodec(Protocol):
         ...
 
     def spread(self, entry: TableEntry) -> Sequence[TableEntry]:
-        """Return the entries that the channel needs for one of an intent, each of which can be encoded."""
+        """Return the entries that the channel needs for one of an intent, each of which can be
+        encoded.
+        """
         ...
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
@@ -211,13 +246,12 @@ def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
 class IntentSession(ABC):
     """A session with one switch, which brings the switch to its intent.
 
-    It is an async context manager, which is connected inside its block. Calls that read or write must not overlap;
-    `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
+    It is an async context manager, which is connected inside its block. Calls that read or write
+    must not overlap; `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
 
     Args:
-        name: the switch's name, for messages.
-        codec: translates entries.
-        queues: the driver of the switch's queues (`echelon.switches.targets.Target.queue_driver`). Without one, an
+        name: the switch's name, for messages. codec: translates entries. queues: the driver of the
+        switch's queues (`echelon.switches.targets.Target.queue_driver`). Without one, an
             intent that configures queues is refused.
     """
 
@@ -237,27 +271,34 @@ class IntentSession(ABC):
         self._groups: dict[int, MulticastGroup] = {}
 
     async def marked(self) -> int:
-        """Return how many entries with our mark the switch holds, before the session is opened; 0: not known."""
+        """Return how many entries with our mark the switch holds, before the session is opened; 0:
+        not known.
+        """
         return 0
 
-    # -- the channel -------------------------------------------------------------------------------------------------
+    # -- the channel -------------------------------------------------------------------------------
 
     @abstractmethod
     async def __aenter__(self) -> Self:
         """Open the session.
 
-        Raise `SouthboundError` for a switch that cannot be reached or refuses the program, and `NotPrimaryError` for
-        one that obeys another controller.
+        Raise `SouthboundError` for a switch that cannot be reached or refuses the program, and
+        `NotPrimaryError` for one that obeys another controller.
         """
 
     @abstractmethod
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None: ...
 
     @abstractmethod
     async def wait_lost(self) -> SouthboundError:
-        """Wait until the session is over, and return why: `NotPrimaryError` if another controller took over."""
+        """Wait until the session is over, and return why: `NotPrimaryError` if another controller
+        took over.
+        """
 
     @abstractmethod
     async def ping(self, timeout_s: float) -> None:
@@ -269,7 +310,10 @@ class IntentSession(ABC):
 
     @abstractmethod
     def digests(self, name: str) -> AsyncIterator[DigestReport]:
-        """Yield digest lists as the switch sends them, oldest first. Raise `SouthboundError` when the session ends."""
+        """Yield digest lists as the switch sends them, oldest first.
+
+        Raise `SouthboundError` when the session ends.
+        """
 
     @abstractmethod
     async def acknowledge(self, report: DigestReport) -> None:
@@ -285,8 +329,8 @@ class IntentSession(ABC):
 
     @abstractmethod
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
-        """Return every entry of every table except constant and default ones; cheapest for those that are as
-        `expected`."""
+        """Return every entry of every table except constant and default ones; cheapest for those
+        that are as `expected`."""
 
     @abstractmethod
     async def _write(self, send: Send) -> None:
@@ -316,11 +360,13 @@ class IntentSession(ABC):
     async def _open_queues(self, driver: QueueDriver) -> None:
         """Prepare the driver of the queues for this session, over the channel that it uses."""
 
-    # -- intents -----------------------------------------------------------------------------------------------------
+    # -- intents -----------------------------------------------------------------------------------
 
     @property
     def entries(self) -> int:
-        """The number of our table entries on the switch, by the last `reconcile` and what was written since."""
+        """The number of our table entries on the switch, by the last `reconcile` and what was
+        written since.
+        """
         return len(self._held or ())
 
     @property
@@ -347,10 +393,11 @@ class IntentSession(ABC):
             return await self._apply(intent, writing, tables.ours, seconds)
 
     async def update(self, intent: Intent) -> Applied:
-        """Write what differs from the last `reconcile` or `update`, without reading. Raise `SouthboundError`.
+        """Write what differs from the last `reconcile` or `update`, without reading. Raise
+        `SouthboundError`.
 
-        The cost is that of the parts that are not the same object as before. If nothing is known of what the switch
-        holds (at first, and after an error), this is `reconcile`.
+        The cost is that of the parts that are not the same object as before. If nothing is known of
+        what the switch holds (at first, and after an error), this is `reconcile`.
         """
         if self._held is None:
             return await self.reconcile(intent)
@@ -359,14 +406,21 @@ class IntentSession(ABC):
             started = time.perf_counter()
             turn = self._wanted.turn_to(intent.parts)
             # A deletion may make room for an entry that was refused before.
-            self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
+            self._standing = {
+                key: refused for key, refused in self._standing.items() if key not in turn.gone
+            }
             again = list(self._standing) if turn.gone else []
             seconds = _Seconds(encoding=time.perf_counter() - started)
             chunks = _timed(turned(turn, self._wanted.by_key, held, again), seconds)
-            return await self._apply(intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds)
+            return await self._apply(
+                intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds
+            )
 
     async def compare(self, intent: Intent) -> Comparison:
-        """Read what the switch holds; write nothing, and remember nothing of it. Raise `SouthboundError`."""
+        """Read what the switch holds; write nothing, and remember nothing of it.
+
+        Raise `SouthboundError`.
+        """
         wanted = self._new_wanted()
         await _encoded(wanted.turn_to(intent.parts))
         tables = await self._read_all(wanted.by_key)
@@ -374,10 +428,15 @@ class IntentSession(ABC):
         digests = await self._read_digests(intent.digests)
         groups = {} if intent.groups is None else await self._read_groups()
         change = difference(tables.ours, wanted.by_key, tables.foreign)
-        owners = wanted.owners({entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)})
+        owners = wanted.owners(
+            {entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)}
+        )
 
         def texts(entries: Iterable[EncodedEntry]) -> tuple[EntryText, ...]:
-            return tuple(replace(self._codec.describe(entry), owner=owners.get(entry.key, "")) for entry in entries)
+            return tuple(
+                replace(self._codec.describe(entry), owner=owners.get(entry.key, ""))
+                for entry in entries
+            )
 
         return Comparison(
             texts(change.inserts),
@@ -385,7 +444,11 @@ class IntentSession(ABC):
             texts(change.deletes),
             texts(change.blocked),
             len(tables.foreign),
-            tuple(setting for setting in intent.queues if queues.get((setting.port, setting.queue)) != setting),
+            tuple(
+                setting
+                for setting in intent.queues
+                if queues.get((setting.port, setting.queue)) != setting
+            ),
             tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
             _changed_groups(groups, intent),
         )
@@ -407,7 +470,8 @@ class IntentSession(ABC):
         self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
     ) -> Applied:
         started = time.perf_counter()
-        # Queues before entries: a packet must not enter a queue that is not yet what its class expects.
+        # Queues before entries: a packet must not enter a queue that is not yet what its class
+        # expects.
         queues = await self._write_queues(intent.queues)
         digests = await self._write_digests(intent.digests)
         # A group is there before an entry names it, and goes when none does any more.
@@ -424,8 +488,12 @@ class IntentSession(ABC):
                 await self._write_group(UpdateKind.DELETE, group)
                 del self._groups[group.number]
         seconds.rpc += time.perf_counter() - started
-        self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
-        self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
+        self._standing = {
+            key: refused for key, refused in self._standing.items() if not self._is_right(key, held)
+        }
+        self._standing.update(
+            (refusal.entry.key, self._refused(refusal)) for refusal in writing.refused
+        )
         self._held = held
         return Applied(
             writing.done[UpdateKind.INSERT],
@@ -447,8 +515,13 @@ class IntentSession(ABC):
 
     def _refused(self, refusal: Refusal) -> RefusedEntry:
         text = self._codec.describe(refusal.entry)
-        reason = refusal.status.message or f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
-        return RefusedEntry(self.name, text.table, text.key, reason, GRPCStatusCode(refusal.status.code).name)
+        reason = (
+            refusal.status.message
+            or f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
+        )
+        return RefusedEntry(
+            self.name, text.table, text.key, reason, GRPCStatusCode(refusal.status.code).name
+        )
 
     def _invalid(self, invalid: InvalidEntry) -> RefusedEntry:
         match = ", ".join(f"{name}={value_text(value)}" for name, value in invalid.entry.match)
@@ -459,13 +532,17 @@ class IntentSession(ABC):
         driver = self._queue_driver
         if driver is None:
             self._check_up()
-            raise SouthboundError(f"switch {self.name}: its session has no queue driver (give it that of its target)")
+            raise SouthboundError(
+                f"switch {self.name}: its session has no queue driver (give it that of its target)"
+            )
         with self._errors("reading queues"):
             await self._prepare(driver)
             return dict(await driver.read())
 
     async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
-        """Return what has passed each queue, by (port, queue); empty if the switch's driver does not count."""
+        """Return what has passed each queue, by (port, queue); empty if the switch's driver does
+        not count.
+        """
         driver = self._queue_driver
         with self._errors("reading counters of queues"):
             if not isinstance(driver, QueueCounter):
@@ -493,7 +570,9 @@ class IntentSession(ABC):
 
     async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
         held = self._queues.get
-        changed = [s for s in settings if (there := held((s.port, s.queue))) is not s and there != s]
+        changed = [
+            s for s in settings if (there := held((s.port, s.queue))) is not s and there != s
+        ]
         if changed and self._queue_driver is not None:
             with self._errors("setting queues"):
                 await self._queue_driver.write(changed)
@@ -501,10 +580,18 @@ class IntentSession(ABC):
         return len(changed)
 
 
-def _changed_groups(held: Mapping[int, MulticastGroup], intent: Intent) -> tuple[MulticastGroup, ...]:
-    """Return the groups to write, each as it should be; one that should not be there has no copies."""
+def _changed_groups(
+    held: Mapping[int, MulticastGroup], intent: Intent
+) -> tuple[MulticastGroup, ...]:
+    """Return the groups to write, each as it should be; one that should not be there has no
+    copies.
+    """
     wanted = {group.number: group for group in intent.groups or ()}
-    gone = () if intent.groups is None else tuple(MulticastGroup(number, ()) for number in held if number not in wanted)
+    gone = (
+        ()
+        if intent.groups is None
+        else tuple(MulticastGroup(number, ()) for number in held if number not in wanted)
+    )
     return (*(group for number, group in wanted.items() if held.get(number) != group), *gone)
 
 
@@ -527,20 +614,18 @@ class SessionFactory(Protocol):
         """Return a session that connects to nothing yet.
 
         Args:
-            name: the switch's name, for messages.
-            address: host:port of the service that holds its tables.
-            device_id: the number by which that service knows the switch.
-            program: what the switch is to run; it is pushed if the switch runs another program.
-            election_id: the leader's; every later leader has a higher one. None: there is only one controller.
-            credentials: TLS credentials; None means plain text.
-            owner: marks our entries, where the switch can hold a mark; entries with another mark are left alone.
-            queues: the driver of the switch's queues.
-            connect: opens the connection; None: over sockets.
+            name: the switch's name, for messages. address: host:port of the service that holds its
+            tables. device_id: the number by which that service knows the switch. program: what the
+            switch is to run; it is pushed if the switch runs another program. election_id: the
+            leader's; every later leader has a higher one. None: there is only one controller.
+            credentials: TLS credentials; None means plain text. owner: marks our entries, where the
+            switch can hold a mark; entries with another mark are left alone. queues: the driver of
+            the switch's queues. connect: opens the connection; None: over sockets.
         """
         ...
 
 
-# -- P4Runtime ---------------------------------------------------------------------------------------------------------
+# -- P4Runtime -------------------------------------------------------------------------------------
 
 _FIRST_ID = 10
 """The election id that a session bids first if it is given none."""
@@ -575,15 +660,15 @@ class SwitchSession(IntentSession):
     """A primary controller's session with one switch over P4Runtime.
 
     Args:
-        name: the switch's name, for messages.
-        address: host:port of its P4Runtime service.
-        device_id: the switch's number in that service.
-        program: what the switch is to run; it is pushed if the switch runs another program.
-        election_id: bid once, so that the session is primary with this id or fails. None: any id that wins while no
-            other controller is connected. Either way, the session is over once another controller has a higher id.
-        credentials: TLS credentials; None means plain text.
-        owner: metadata of our entries; entries with another or none are not touched.
-        queues: the driver of the switch's queues (`echelon.switches.targets.Target.queue_driver`). Without one, an
+        name: the switch's name, for messages. address: host:port of its P4Runtime service.
+        device_id: the switch's number in that service. program: what the switch is to run; it is
+        pushed if the switch runs another program. election_id: bid once, so that the session is
+        primary with this id or fails. None: any id that wins while no
+            other controller is connected. Either way, the session is over once another controller
+            has a higher id.
+        credentials: TLS credentials; None means plain text. owner: metadata of our entries; entries
+        with another or none are not touched. queues: the driver of the switch's queues
+        (`echelon.switches.targets.Target.queue_driver`). Without one, an
             intent that configures queues is refused.
         connect: opens the connection; None: over sockets.
     """
@@ -635,7 +720,10 @@ class SwitchSession(IntentSession):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         await self._close()
 
@@ -647,7 +735,9 @@ class SwitchSession(IntentSession):
         await self._channel.close()
 
     def _end(self) -> None:
-        """End what goes through the stream: from here on nobody writes, bids, or waits for digests."""
+        """End what goes through the stream: from here on nobody writes, bids, or waits for
+        digests.
+        """
         self._lost.set()
         # BMv2 makes a backup primary when its primary leaves.
         self._stream.cancel()
@@ -668,7 +758,7 @@ class SwitchSession(IntentSession):
             await channel.close()
         return count
 
-    # -- stream and program ------------------------------------------------------------------------------------------
+    # -- stream and program ------------------------------------------------------------------------
 
     async def _arbitrate(self) -> None:
         """Bid until this session is primary. Raise `SouthboundError`."""
@@ -678,9 +768,12 @@ class SwitchSession(IntentSession):
                 async with asyncio.timeout(within(_TAKEOVER_S)):
                     # If the bid is fixed, being a backup is final.
                     while not self._learn_primary(update) and self._exact_id is None:
-                        # Where nobody is primary, whoever bids the highest id that the switch has seen becomes it.
+                        # Where nobody is primary, whoever bids the highest id that the switch has
+                        # seen becomes it.
                         vacant = update.status.code == GRPCStatusCode.NOT_FOUND
-                        update = await (self._bid(self._primary_id) if vacant else self._next_update())
+                        update = await (
+                            self._bid(self._primary_id) if vacant else self._next_update()
+                        )
             if not self._learn_primary(update):
                 raise self._not_primary()
         except CallError as error:
@@ -691,7 +784,9 @@ class SwitchSession(IntentSession):
     async def _bid(self, election_id: int) -> p4r.MasterArbitrationUpdate:
         """Bid for the role of primary; return the answer. Raise `CallError`."""
         self._election_id = election_id
-        claim = p4r.MasterArbitrationUpdate(device_id=self._device_id, election_id=U128.encode(election_id))
+        claim = p4r.MasterArbitrationUpdate(
+            device_id=self._device_id, election_id=U128.encode(election_id)
+        )
         try:
             await self._stream.send(p4r.StreamMessageRequest(arbitration=claim).SerializeToString())
             return await self._next_update()
@@ -713,18 +808,21 @@ class SwitchSession(IntentSession):
     def _learn_primary(self, update: p4r.MasterArbitrationUpdate) -> bool:
         """Note who is primary; return whether it is this session."""
         self._primary_id = U128.decode(update.election_id)
-        # BMv2 answers OK to a backup whose primary has gone: it is still a backup, under its own id.
+        # BMv2 answers OK to a backup whose primary has gone: it is still a backup, under its own
+        # id.
         return update.status.code == GRPCStatusCode.OK and self._primary_id == self._election_id
 
     def _no_session(self, error: CallError) -> SouthboundError:
         where = f"switch {self.name}: no P4Runtime session at {self._address}"
         if self._exact_id is not None and _is_in_use(error):
             return NotPrimaryError(
-                f"{where}: election id {self._exact_id} is in use; the switch may not have noticed yet that an "
-                "earlier session ended",
+                f"{where}: election id {self._exact_id} is in use; the switch may not have noticed"
+                " yet that an earlier session ended",
                 self._exact_id,
             )
-        return SouthboundError(f"{where}: {error}; check address, device id, TLS files and election")
+        return SouthboundError(
+            f"{where}: {error}; check address, device id, TLS files and election"
+        )
 
     def _not_primary(self) -> NotPrimaryError:
         """Return the error for the current state of arbitration."""
@@ -733,15 +831,19 @@ class SwitchSession(IntentSession):
             advice = "stop that one first"
         else:
             advice = (
-                f"this one has {self._exact_id} and leaves the switch to it; after one of both is stopped, "
-                f"'echelon switch take {self.name}' takes it back"
+                f"this one has {self._exact_id} and leaves the switch to it; after one of both is"
+                f" stopped, 'echelon switch take {self.name}' takes it back"
             )
         return NotPrimaryError(
-            f"switch {self.name}: another controller is primary (election id {primary}); {advice}", primary
+            f"switch {self.name}: another controller is primary (election id {primary}); {advice}",
+            primary,
         )
 
     async def _load_program(self) -> None:
-        """Push the program, which empties the tables, unless the switch runs it. Raise `SouthboundError`."""
+        """Push the program, which empties the tables, unless the switch runs it.
+
+        Raise `SouthboundError`.
+        """
         try:
             if await self._cookie() != self.schema.p4cookie:
                 request = p4r.SetForwardingPipelineConfigRequest(
@@ -750,7 +852,9 @@ class SwitchSession(IntentSession):
                     action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
                     config=self.schema.get_pipeline_config(),
                 )
-                await self._channel.ask("SetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S)
+                await self._channel.ask(
+                    "SetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S
+                )
         except (CallError, OSError, *_UNREADABLE) as error:
             raise SouthboundError(
                 f"switch {self.name} at {self._address} does not take the P4 program: {error}; "
@@ -760,12 +864,17 @@ class SwitchSession(IntentSession):
     async def _cookie(self) -> int | None:
         """Return what identifies the program that the switch runs; None if it runs none."""
         request = p4r.GetForwardingPipelineConfigRequest(
-            device_id=self._device_id, response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+            device_id=self._device_id,
+            response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
         )
         try:
-            answer = await self._channel.ask("GetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S)
+            answer = await self._channel.ask(
+                "GetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S
+            )
         except CallError as error:
-            if error.whole.code == GRPCStatusCode.FAILED_PRECONDITION and _NO_PROGRAM.search(str(error)):
+            if error.whole.code == GRPCStatusCode.FAILED_PRECONDITION and _NO_PROGRAM.search(
+                str(error)
+            ):
                 return None
             raise
         config = p4r.GetForwardingPipelineConfigResponse.FromString(answer).config
@@ -799,7 +908,9 @@ class SwitchSession(IntentSession):
             return
         reports = self._reports.get(received.digest_id)
         if reports is not None and reports.qsize() < _DIGEST_QUEUE:
-            reports.put_nowait(DigestReport(tuple(cast(Mapping[str, int], data) for data in received), received))
+            reports.put_nowait(
+                DigestReport(tuple(cast(Mapping[str, int], data) for data in received), received)
+            )
 
     async def wait_lost(self) -> SouthboundError:
         await self._lost.wait()
@@ -849,13 +960,15 @@ class SwitchSession(IntentSession):
         if code == GRPCStatusCode.PERMISSION_DENIED:
             text = f"switch {self.name}: {what} refused: {reason}; another controller is primary"
             return NotPrimaryError(text, self._primary_id)
-        return SouthboundError(f"switch {self.name}: {what} refused: {reason} [{GRPCStatusCode(code).name}]")
+        return SouthboundError(
+            f"switch {self.name}: {what} refused: {reason} [{GRPCStatusCode(code).name}]"
+        )
 
     def _check_up(self) -> None:
         if self._follower is None or self._lost.is_set():
             raise self._why_lost()
 
-    # -- entries -----------------------------------------------------------------------------------------------------
+    # -- entries -----------------------------------------------------------------------------------
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
         tables = Tables()
@@ -875,7 +988,9 @@ class SwitchSession(IntentSession):
     async def _read(self, queries: Iterable[bytes]) -> AsyncIterator[bytes]:
         """Yield the serialized entries that serialized TableEntry messages select."""
         with self._errors("reading tables"):
-            async with aclosing(self._channel.read(read_request(self._device_id, queries))) as responses:
+            async with aclosing(
+                self._channel.read(read_request(self._device_id, queries))
+            ) as responses:
                 async for response in responses:
                     # BMv2 sends all in one response, which must not keep other switches waiting.
                     for number, raw in enumerate(table_entries(response), start=1):
@@ -886,7 +1001,11 @@ class SwitchSession(IntentSession):
     async def _write(self, send: Send) -> None:
         self._check_up()
         kind, entries = send.kind, send.entries
-        raw = [entry.key for entry in entries] if kind is UpdateKind.DELETE else [entry.wire for entry in entries]
+        raw = (
+            [entry.key for entry in entries]
+            if kind is UpdateKind.DELETE
+            else [entry.wire for entry in entries]
+        )
         header = write_header(self._device_id, self._election_id)
         await self._channel.write(write_request(header, kind, raw), len(raw))
 
@@ -910,7 +1029,7 @@ class SwitchSession(IntentSession):
                     out[entry] = message.counter_data.byte_count
         return out
 
-    # -- queues and digests ------------------------------------------------------------------------------------------
+    # -- queues and digests ------------------------------------------------------------------------
 
     async def _open_queues(self, driver: QueueDriver) -> None:
         gnmi = GNMIClient(self._address)
@@ -929,7 +1048,8 @@ class SwitchSession(IntentSession):
         read: dict[str, DigestSetting] = {}
         for setting in settings:
             query = p4r.ReadRequest(
-                device_id=self._device_id, entities=[P4DigestEntry(setting.name).encode(self.schema)]
+                device_id=self._device_id,
+                entities=[P4DigestEntry(setting.name).encode(self.schema)],
             )
             async with self._calling("reading digests"):
                 try:
@@ -938,10 +1058,14 @@ class SwitchSession(IntentSession):
                             for entity in p4r.ReadResponse.FromString(response).entities:
                                 found = decode_entity(entity, self.schema)
                                 read[found.digest_id] = DigestSetting(
-                                    found.digest_id, found.max_list_size, found.max_timeout_ns, found.ack_timeout_ns
+                                    found.digest_id,
+                                    found.max_list_size,
+                                    found.max_timeout_ns,
+                                    found.ack_timeout_ns,
                                 )
                 except CallError as error:
-                    # PI answers so for a digest that was not configured; the specification says to answer with nothing.
+                    # PI answers so for a digest that was not configured; the specification says to
+                    # answer with nothing.
                     if "not configured" not in str(error):
                         raise
         return read
@@ -958,7 +1082,9 @@ class SwitchSession(IntentSession):
         return len(changed)
 
     async def _read_groups(self) -> dict[int, MulticastGroup]:
-        query = p4r.ReadRequest(device_id=self._device_id, entities=[P4MulticastGroupEntry().encode(self.schema)])
+        query = p4r.ReadRequest(
+            device_id=self._device_id, entities=[P4MulticastGroupEntry().encode(self.schema)]
+        )
         groups = {}
         async with (
             self._calling("reading multicast groups"),
@@ -968,8 +1094,14 @@ class SwitchSession(IntentSession):
                 for entity in p4r.ReadResponse.FromString(response).entities:
                     entry = entity.packet_replication_engine_entry.multicast_group_entry
                     if entry.multicast_group_id >= FIRST_GROUP:
-                        copies = tuple(sorted((_port_of(replica), replica.instance) for replica in entry.replicas))
-                        groups[entry.multicast_group_id] = MulticastGroup(entry.multicast_group_id, copies)
+                        copies = tuple(
+                            sorted(
+                                (_port_of(replica), replica.instance) for replica in entry.replicas
+                            )
+                        )
+                        groups[entry.multicast_group_id] = MulticastGroup(
+                            entry.multicast_group_id, copies
+                        )
         return groups
 
     async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
@@ -996,10 +1128,15 @@ class SwitchSession(IntentSession):
 
 
 def _port_of(replica: p4r.Replica) -> int:
-    """Return the port of a replica, which older switches give as a number and newer ones as bytes."""
+    """Return the port of a replica, which older switches give as a number and newer ones as
+    bytes.
+    """
     return replica.egress_port or int.from_bytes(replica.port, "big")
 
 
 def _is_in_use(error: CallError) -> bool:
     """Return whether a switch refused an election id because another stream has it."""
-    return error.whole.code == GRPCStatusCode.INVALID_ARGUMENT and _ID_IN_USE.search(str(error)) is not None
+    return (
+        error.whole.code == GRPCStatusCode.INVALID_ARGUMENT
+        and _ID_IN_USE.search(str(error)) is not None
+    )

@@ -1,5 +1,5 @@
-"""TLS and mutual TLS to switches. Files are checked before gRPC sees them, since gRPC only says that it could not
-connect."""
+"""TLS and mutual TLS to switches. Files are checked before gRPC sees them, since gRPC only says
+that it could not connect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class TlsError(CodedError):
-    """The error for a file that is missing or not what it should be; the text names it in one line."""
+    """The error for a file that is missing or not what it should be; the text names it in one
+    line.
+    """
 
     code: Code = "tls"
 
@@ -40,7 +42,8 @@ class TlsFiles:
         if (self.certificate is None) != (self.key is None):
             given, missing = ("certificate", "key") if self.key is None else ("key", "certificate")
             raise TlsError(
-                f"TLS {given} {self.certificate or self.key} is given without a {missing}; give both or neither"
+                f"TLS {given} {self.certificate or self.key} is given without a {missing}; give"
+                " both or neither"
             )
         contents = [_read(what, path) for what, path in self._named()]
         self._check()
@@ -55,20 +58,27 @@ class TlsFiles:
             try:
                 context.load_verify_locations(self.ca)
             except ssl.SSLError:
-                raise TlsError(f"TLS authority {self.ca}: holds no certificate in PEM form") from None
+                raise TlsError(
+                    f"TLS authority {self.ca}: holds no certificate in PEM form"
+                ) from None
         if self.certificate is None or self.key is None:
             return
         try:
             # An encrypted key would make OpenSSL ask on the terminal.
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
         except _EncryptedKeyError:
-            raise TlsError(f"TLS key {self.key}: is encrypted; give one without a passphrase") from None
+            raise TlsError(
+                f"TLS key {self.key}: is encrypted; give one without a passphrase"
+            ) from None
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 reason = f"does not belong to the certificate {self.certificate}"
-                raise TlsError(f"TLS key {self.key}: {reason}; give the pair that belongs together") from None
+                raise TlsError(
+                    f"TLS key {self.key}: {reason}; give the pair that belongs together"
+                ) from None
             raise TlsError(
-                f"TLS certificate {self.certificate}, key {self.key}: not a certificate and its key in PEM form"
+                f"TLS certificate {self.certificate}, key {self.key}: not a certificate and its key"
+                " in PEM form"
             ) from None
 
 
@@ -86,4 +96,6 @@ def _read(what: str, path: Path | None) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise TlsError(f"TLS {what} {path}: {error.strerror}; check the path and its permissions") from None
+        raise TlsError(
+            f"TLS {what} {path}: {error.strerror}; check the path and its permissions"
+        ) from None

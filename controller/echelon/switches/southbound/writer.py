@@ -1,7 +1,8 @@
 """Carry out a difference, batch by batch: a state machine without I/O, and the shell that feeds it.
 
-A switch carries out what it can of a batch and says of every other update why not. Where it helps, such an update is
-written again in another way; the rest is reported, and does not stop what remains from being written.
+A switch carries out what it can of a batch and says of every other update why not. Where it helps,
+such an update is written again in another way; the rest is reported, and does not stop what remains
+from being written.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind, updat
 from echelon.switches.southbound.reconcile import Chunk
 
 BATCH_UPDATES = 1000
-"""Most updates of one Write. By measurement, 100 reach half of the achievable rate, and 1000 all of it."""
+"""Most updates of one Write.
+
+By measurement, 100 reach half of the achievable rate, and 1000 all of it.
+"""
 BATCH_BYTES = 3 << 20
 """Most bytes of one Write, below the 4 MiB that gRPC servers accept by default."""
 WINDOW = 4
 """Number of Writes under way at a time where their order is free."""
 
 _TURNS = 4
-"""Number of turns to yield the event loop before more is encoded: a request needs three to leave, and answers come
-in."""
+"""Number of turns to yield the event loop before more is encoded: a request needs three to leave,
+and answers come in."""
 _LARGEST_FRAME = 32
 """Most bytes that a Write has around an entry."""
 _MOST_TRIES = 3
@@ -82,13 +86,14 @@ class Found:
 class Writing:
     """The writing of a difference to a switch. Instructions out (`take`), outcomes in; no I/O.
 
-    `held` (our entries, by key) follows what the switch says, outcome by outcome. An outcome belongs to an instruction
-    that was taken; instructions that are out together may end in any order.
+    `held` (our entries, by key) follows what the switch says, outcome by outcome. An outcome
+    belongs to an instruction that was taken; instructions that are out together may end in any
+    order.
 
     Args:
-        chunks: what to write, in its order; taken when it can be sent, or ahead of that by `prepare`.
-        held: our entries on the switch, by key.
-        deletes: whether there may be deletes among `chunks`: what finds no room is then kept until they are done.
+        chunks: what to write, in its order; taken when it can be sent, or ahead of that by
+        `prepare`. held: our entries on the switch, by key. deletes: whether there may be deletes
+        among `chunks`: what finds no room is then kept until they are done.
     """
 
     def __init__(
@@ -120,8 +125,8 @@ class Writing:
         """Numbers of entries inserted, modified and deleted."""
 
     def take(self) -> Send | LookUp | None:
-        """Return what may be sent now, beside what is under way; None if nothing may. With nothing under way, None is
-        the end."""
+        """Return what may be sent now, beside what is under way; None if nothing may. With nothing
+        under way, None is the end."""
         if self._out >= self._window:
             return None
         if not self._ready:
@@ -132,7 +137,9 @@ class Writing:
         return self._ready.popleft()
 
     def prepare(self) -> bool:
-        """Take the next chunk while the switch is at work on others; return whether there was one."""
+        """Take the next chunk while the switch is at work on others; return whether there was
+        one.
+        """
         if self._ahead is None:
             self._ahead = next(self._chunks, None)
             return self._ahead is not None
@@ -153,7 +160,10 @@ class Writing:
     def _batches(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
         for start in range(0, len(entries), self._batch_updates):
             batch = entries[start : start + self._batch_updates]
-            if sum(len(entry.wire) for entry in batch) + _LARGEST_FRAME * len(batch) <= self._batch_bytes:
+            if (
+                sum(len(entry.wire) for entry in batch) + _LARGEST_FRAME * len(batch)
+                <= self._batch_bytes
+            ):
                 yield batch
             else:
                 yield from self._smaller(batch)
@@ -171,7 +181,7 @@ class Writing:
         if batch:
             yield batch
 
-    # -- outcomes ----------------------------------------------------------------------------------------------------
+    # -- outcomes ----------------------------------------------------------------------------------
 
     def succeeded(self, send: Send) -> None:
         """Record that the whole batch was carried out."""
@@ -184,8 +194,8 @@ class Writing:
         self._settle(send, statuses)
 
     def failed(self, send: Send, status: UpdateStatus) -> None:
-        """Record a failure that says nothing of single updates. Smaller batches may fare better, or show which update
-        is at fault."""
+        """Record a failure that says nothing of single updates. Smaller batches may fare better, or
+        show which update is at fault."""
         self._out -= 1
         entries = send.entries
         if len(entries) == 1:
@@ -227,7 +237,10 @@ class Writing:
                 case UpdateKind.MODIFY, GRPCStatusCode.NOT_FOUND:
                     self._held.pop(entry.key, None)
                     gone.append(entry)
-                case UpdateKind.INSERT, GRPCStatusCode.RESOURCE_EXHAUSTED | GRPCStatusCode.UNKNOWN if self._deletes:
+                case (
+                    UpdateKind.INSERT,
+                    GRPCStatusCode.RESOURCE_EXHAUSTED | GRPCStatusCode.UNKNOWN,
+                ) if self._deletes:
                     # BMv2 answers UNKNOWN for a full table.
                     self._postponed.append(entry)
                 case _:
@@ -238,8 +251,8 @@ class Writing:
         self._again(UpdateKind.INSERT, gone, tries + 1)
 
     def _again(self, kind: UpdateKind, entries: Sequence[EncodedEntry], tries: int) -> None:
-        """Send entries again within this stage, since what follows may depend on them. A switch that keeps
-        contradicting itself is given up on."""
+        """Send entries again within this stage, since what follows may depend on them. A switch
+        that keeps contradicting itself is given up on."""
         if tries < _MOST_TRIES:
             self._ready.extend(Send(kind, batch, tries) for batch in self._batches(entries))
         else:
@@ -262,11 +275,13 @@ def _by_stage(entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
 
 
 FOREIGN = UpdateStatus(
-    GRPCStatusCode.ALREADY_EXISTS, "a foreign entry has this key and is left alone; remove it, or use another key"
+    GRPCStatusCode.ALREADY_EXISTS,
+    "a foreign entry has this key and is left alone; remove it, or use another key",
 )
 _CONTRADICTION = UpdateStatus(
     GRPCStatusCode.ABORTED,
-    "the switch reports that the entry exists and that it does not; another client may be writing it",
+    "the switch reports that the entry exists and that it does not; another client may be"
+    " writing it",
 )
 
 Write = Callable[[Send], Awaitable[None]]
@@ -276,9 +291,9 @@ Read = Callable[[LookUp], Awaitable[Mapping[bytes, Found]]]
 async def carry_out(writing: Writing, write: Write, read: Read) -> None:
     """Do what `writing` says until it is done.
 
-    `write` and `read` raise `CallError`. An error that concerns no update (the switch is away, or obeys another
-    controller) is raised again; what the switch holds is not known then. Nothing is under way afterwards, however this
-    ends.
+    `write` and `read` raise `CallError`. An error that concerns no update (the switch is away, or
+    obeys another controller) is raised again; what the switch holds is not known then. Nothing is
+    under way afterwards, however this ends.
     """
     tasks: set[asyncio.Task[None]] = set()
     try:
@@ -302,7 +317,9 @@ async def carry_out(writing: Writing, write: Write, read: Read) -> None:
 async def _ended(
     tasks: set[asyncio.Task[None]], *, wait: bool
 ) -> tuple[set[asyncio.Task[None]], set[asyncio.Task[None]]]:
-    """Return the calls that have ended and those that have not; with `wait`, wait until one has ended."""
+    """Return the calls that have ended and those that have not; with `wait`, wait until one has
+    ended.
+    """
     if wait:
         return await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for _ in range(_TURNS):

@@ -1,8 +1,10 @@
-"""A switch of fixed function, as any cluster has it: eight strict queues a port, by the class selector of packets.
+"""A switch of fixed function, as any cluster has it: eight strict queues a port, by the class
+selector of packets.
 
-Hosts rank (`echelon.switches.lowering.at_hosts`). What such a switch lacks is refused: weights, rates and guaranteed
-shares of queues, entries for jobs or flows, and so paths other than those by address, digests, and aggregation. It sees
-no flow, and so compares none at a port: levels are absolute.
+Hosts rank (`echelon.switches.lowering.at_hosts`). What such a switch lacks is refused: weights,
+rates and guaranteed shares of queues, entries for jobs or flows, and so paths other than those by
+address, digests, and aggregation. It sees no flow, and so compares none at a port: levels are
+absolute.
 
 The embedded switch stands for it, with a small program (`p4src/dscp`).
 """
@@ -37,7 +39,10 @@ class DscpTarget(EmbeddedTarget[DscpOptions]):
     name = "dscp"
     options = DscpOptions
     ranks = False
-    limits = "hosts rank: levels are absolute, and no queue has a guaranteed share (docs/ranking-at-hosts.md)"
+    limits = (
+        "hosts rank: levels are absolute, and no queue has a guaranteed share"
+        " (docs/ranking-at-hosts.md)"
+    )
 
     def capabilities(self, options: DscpOptions) -> Capabilities:
         from echelon.switches.targets.softswitch.capabilities import softswitch

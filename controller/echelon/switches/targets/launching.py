@@ -1,4 +1,6 @@
-"""Switches as processes on interfaces: how they start, what a controller is told, and how they end."""
+"""Switches as processes on interfaces: how they start, what a controller is told, and how they
+end.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class Place:
     interfaces: Mapping[int, str]
     """The interface at each port, as the target's `-i` takes it."""
     rates_bps: Mapping[int, int] = field(default_factory=dict)
-    """The rate of the link at each port, in bits per second. A port that is missing is not limited."""
+    """The rate of the link at each port, in bits per second.
+
+    A port that is missing is not limited.
+    """
     queue_bytes: int | None = None
     """Number of bytes that each queue holds; None: the target's default."""
 
@@ -44,12 +49,16 @@ class SwitchProcess(Protocol):
 
     @property
     def address(self) -> str:
-        """host:port of the P4Runtime (and gNMI) service, on the loopback interface of the launcher's namespace."""
+        """host:port of the P4Runtime (and gNMI) service, on the loopback interface of the
+        launcher's namespace.
+        """
         ...
 
     @property
     def entry(self) -> Mapping[str, object]:
-        """The switch's whole entry in the service's configuration: `address`, `target`, and the target's own keys."""
+        """The switch's whole entry in the service's configuration: `address`, `target`, and the
+        target's own keys.
+        """
         ...
 
     @property
@@ -64,7 +73,10 @@ class SwitchProcess(Protocol):
         ...
 
     def stop(self) -> int:
-        """End the switch, wait, and return its exit status (negative: a signal's number). Idempotent."""
+        """End the switch, wait, and return its exit status (negative: a signal's number).
+
+        Idempotent.
+        """
         ...
 
     def kill(self) -> None:
@@ -87,8 +99,9 @@ class SwitchLauncher(Protocol):
     def launch(self, place: Place, directory: Path, before: Sequence[str] = ()) -> SwitchProcess:
         """Start a switch; it writes what it prints to NAME.log in `directory`.
 
-        `before` are words to put before the command. Returns before the switch is ready (`wait_ready`), so that several
-        start at once. Raise `RunError` that says what to install, or what the target cannot hold.
+        `before` are words to put before the command. Returns before the switch is ready
+        (`wait_ready`), so that several start at once. Raise `RunError` that says what to install,
+        or what the target cannot hold.
         """
         ...
 
@@ -115,7 +128,9 @@ class ExecutableLauncher(ABC):
         beside = Path(sys.executable).with_name(self.executable)
         found = str(beside) if beside.exists() else shutil.which(self.executable)
         if found is None:
-            raise RunError(f"target {self.target}: {self.executable} is not installed ({self.remedy})")
+            raise RunError(
+                f"target {self.target}: {self.executable} is not installed ({self.remedy})"
+            )
         return found
 
     @abstractmethod
@@ -131,8 +146,8 @@ class ExecutableLauncher(ABC):
         return (ports.grpc,)
 
     def completion(self, entry: Mapping[str, object]) -> Callable[[int], None]:
-        """Return what is to be done with the process, once it answers, for it to be what its `entry` says. It may raise
-        `OSError`."""
+        """Return what is to be done with the process, once it answers, for it to be what its
+        `entry` says. It may raise `OSError`."""
         return lambda _process: None
 
     def launch(self, place: Place, directory: Path, before: Sequence[str] = ()) -> SwitchProcess:
@@ -144,9 +159,21 @@ class ExecutableLauncher(ABC):
             *before,
             path,
             *("--no-p4", "--device-id", str(place.device_id)),
-            *(word for port, interface in place.interfaces.items() for word in ("-i", f"{port}@{interface}")),
+            *(
+                word
+                for port, interface in place.interfaces.items()
+                for word in ("-i", f"{port}@{interface}")
+            ),
             *self.arguments(place, ports),
-            *("--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT), "--priority-queues", str(QUEUES)),
+            *(
+                "--",
+                "--grpc-server-addr",
+                address,
+                "--cpu-port",
+                str(CPU_PORT),
+                "--priority-queues",
+                str(QUEUES),
+            ),
         ]
         log = directory / f"{place.name}.log"
         try:
@@ -154,7 +181,9 @@ class ExecutableLauncher(ABC):
         except OSError as error:
             raise RunError(f"switch {place.name}: {error.filename}: {error.strerror}") from None
         what, complete = f"switch {place.name}", self.completion(entry)
-        return _Process(what, self.executable, self.serves_at(ports), process, log, address, entry, complete)
+        return _Process(
+            what, self.executable, self.serves_at(ports), process, log, address, entry, complete
+        )
 
 
 @cache
@@ -166,7 +195,9 @@ def accepts(path: str, option: str) -> bool:
 @cache
 def _help(path: str) -> str:
     try:
-        done = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=_START_S)
+        done = subprocess.run(
+            [path, "--help"], capture_output=True, text=True, check=False, timeout=_START_S
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr
@@ -195,12 +226,16 @@ class _Process:
             while not _answers(port):
                 self.check()
                 if time.monotonic() > give_up_at:
-                    raise RunError(f"{self.what}: does not answer after {_START_S:g} s: {said(self.log)}")
+                    raise RunError(
+                        f"{self.what}: does not answer after {_START_S:g} s: {said(self.log)}"
+                    )
                 time.sleep(_POLL_S)
         try:
             self.complete(self.pid)
         except OSError as error:
-            raise RunError(f"{self.what}: {error.filename or 'its sockets'}: {error.strerror}") from None
+            raise RunError(
+                f"{self.what}: {error.filename or 'its sockets'}: {error.strerror}"
+            ) from None
 
     def check(self) -> None:
         status = self.process.poll()
@@ -224,4 +259,7 @@ class _Process:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         # A probe may be given the port itself, and then reaches itself.
-        return probe.connect_ex(("127.0.0.1", port)) == 0 and probe.getsockname() != probe.getpeername()
+        return (
+            probe.connect_ex(("127.0.0.1", port)) == 0
+            and probe.getsockname() != probe.getpeername()
+        )

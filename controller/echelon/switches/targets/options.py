@@ -14,5 +14,9 @@ class V1modelOptions(Section):
 
     program: Annotated[
         Literal["ranking", "aggregation"],
-        Field(description="aggregation: the program that also adds up what workers send (docs/aggregation.md)"),
+        Field(
+            description=(
+                "aggregation: the program that also adds up what workers send (docs/aggregation.md)"
+            )
+        ),
     ] = "ranking"

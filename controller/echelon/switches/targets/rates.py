@@ -1,6 +1,7 @@
 """The rates that PTF tests set so that queues build up, for which P4Runtime has no message.
 
-A test asks what the target can do (`can_limit_ports`), and is skipped with `reason` where the target cannot.
+A test asks what the target can do (`can_limit_ports`), and is skipped with `reason` where the
+target cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ class RatesError(CodedError):
 
 
 class QueueRates(Protocol):
-    """The rates of a switch's egress queues and ports. Calls raise `RatesError` when the switch refuses."""
+    """The rates of a switch's egress queues and ports.
+
+    Calls raise `RatesError` when the switch refuses.
+    """
 
     @property
     def can_limit_queues(self) -> bool:
@@ -38,7 +42,9 @@ class QueueRates(Protocol):
         ...
 
     def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
-        """Let at most `packets_per_s` frames of `frame_bytes` leave the queue; 0 removes the limit."""
+        """Let at most `packets_per_s` frames of `frame_bytes` leave the queue; 0 removes the
+        limit.
+        """
         ...
 
     def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:

@@ -1,4 +1,5 @@
-"""The interface of a target: its options, its capabilities, its queues, and its launchers for test beds.
+"""The interface of a target: its options, its capabilities, its queues, and its launchers for test
+beds.
 
 Each target is an entry point of the group `echelon.targets`, under its own name. Listing the names imports no target. A
 distribution adds a target by an entry point that names a subclass of `Target`::
@@ -47,7 +48,10 @@ class Site:
 
 
 class Target(ABC, Generic[O]):
-    """A kind of switch. Subclasses must be quick to import: they import what they need when it is needed."""
+    """A kind of switch.
+
+    Subclasses must be quick to import: they import what they need when it is needed.
+    """
 
     name: ClassVar[str]
     """The name of the entry point, as a switch's entry in the service's configuration gives it."""
@@ -58,8 +62,9 @@ class Target(ABC, Generic[O]):
     architecture: ClassVar[str] = "v1model"
     """The P4 architecture that the program is compiled for."""
     options: type[O]
-    """The keys of a switch's entry in the configuration besides address, target and TLS. Validators find the switch's
-    port numbers in the validation context under `ports`, where the caller knows them."""
+    """The keys of a switch's entry in the configuration besides address, target and TLS. Validators
+    find the switch's port numbers in the validation context under `ports`, where the caller knows
+    them."""
 
     @abstractmethod
     def capabilities(self, options: O) -> Capabilities:
@@ -67,48 +72,69 @@ class Target(ABC, Generic[O]):
 
     @abstractmethod
     def queue_driver(self, options: O, site: Site) -> QueueDriver:
-        """Return the driver of one switch's queues, for the switch's whole life. It connects to nothing yet."""
+        """Return the driver of one switch's queues, for the switch's whole life.
+
+        It connects to nothing yet.
+        """
 
     def session_factory(self, options: O) -> SessionFactory:
-        """Return what makes sessions with such a switch: over P4Runtime, unless a target has another channel."""
+        """Return what makes sessions with such a switch: over P4Runtime, unless a target has
+        another channel.
+        """
         from echelon.switches.southbound.session import SwitchSession
 
         return SwitchSession
 
     def program(self, options: O | None = None) -> P4Program:
-        """Return the P4 program for a switch with these options. Raise FileNotFoundError if it was not compiled."""
+        """Return the P4 program for a switch with these options.
+
+        Raise FileNotFoundError if it was not compiled.
+        """
         from echelon.model.p4program import program, variant
 
-        return program(self.architecture, variant(self.architecture, getattr(options, "program", "ranking")))
+        return program(
+            self.architecture, variant(self.architecture, getattr(options, "program", "ranking"))
+        )
 
     def aggregating(self) -> O | None:
-        """Return the options of a switch in virtual time whose program adds up what flows bring; None: it has none."""
+        """Return the options of a switch in virtual time whose program adds up what flows bring;
+        None: it has none.
+        """
         if "program" not in self.options.model_fields:
             return None
         return self.options.model_validate({"program": "aggregation"})
 
     def launcher(self) -> SwitchLauncher | None:
-        """Return what starts a switch as a process on interfaces, or None if this target cannot run so."""
+        """Return what starts a switch as a process on interfaces, or None if this target cannot run
+        so.
+        """
         return None
 
     def virtual_fabric(self) -> VirtualFabricFactory | None:
-        """Return what builds a fabric of such switches in virtual time, or None if this target cannot run so."""
+        """Return what builds a fabric of such switches in virtual time, or None if this target
+        cannot run so.
+        """
         return None
 
     def virtual_packets_per_s(self) -> int:
-        """Return a round number of packets that switches in virtual time handle in a second of real time, end hosts
-        included: one packet counts at each switch on its way."""
+        """Return a round number of packets that switches in virtual time handle in a second of real
+        time, end hosts included: one packet counts at each switch on its way."""
         return 20_000
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
-        """Return what slows down the queues of the running switch with this configuration entry, for PTF tests."""
+        """Return what slows down the queues of the running switch with this configuration entry,
+        for PTF tests.
+        """
         from echelon.switches.targets.rates import NoRates
 
         return NoRates()
 
 
 class Registry(Mapping[str, Target[Any]]):
-    """The targets by name, in the order of their names. A target is loaded when it is first asked for."""
+    """The targets by name, in the order of their names.
+
+    A target is loaded when it is first asked for.
+    """
 
     def __init__(self) -> None:
         self._loaded: dict[str, Target[Any]] = {}
@@ -139,7 +165,9 @@ class Registry(Mapping[str, Target[Any]]):
             if other.value != entry.value:
                 from echelon.model.documents import DocumentError
 
-                reason = f"two distributions register it: {other.value} and {entry.value} (remove one)"
+                reason = (
+                    f"two distributions register it: {other.value} and {entry.value} (remove one)"
+                )
                 raise DocumentError(f"target {entry.name}", "", reason)
         return found
 
@@ -151,11 +179,15 @@ def _load(entry: EntryPoint) -> Target[Any]:
     try:
         kind = entry.load()
     except Exception as error:  # a distribution's module may raise anything
-        reason = f"{entry.value} cannot be imported: {error} (repair or remove the distribution that registers it)"
+        reason = (
+            f"{entry.value} cannot be imported: {error} (repair or remove the distribution that"
+            " registers it)"
+        )
         raise DocumentError(where, "", reason) from error
     if not (isinstance(kind, type) and issubclass(kind, Target) and kind.name == entry.name):
         reason = (
-            f"{entry.value} is not a Target of that name (subclass echelon.switches.targets.Target, and set its `name`)"
+            f"{entry.value} is not a Target of that name (subclass echelon.switches.targets.Target,"
+            " and set its `name`)"
         )
         raise DocumentError(where, "", reason)
     return kind()
@@ -165,7 +197,9 @@ TARGETS = Registry()
 """All targets that installed distributions register."""
 
 
-def find_target(name: object, file: str, path: str = "", targets: Mapping[str, Target[Any]] = TARGETS) -> Target[Any]:
+def find_target(
+    name: object, file: str, path: str = "", targets: Mapping[str, Target[Any]] = TARGETS
+) -> Target[Any]:
     """Return the target `name` that `file` asks for at the key `path`.
 
     Raise `DocumentError` for an unknown one, with the names that there are.
@@ -177,7 +211,12 @@ def find_target(name: object, file: str, path: str = "", targets: Mapping[str, T
     if isinstance(name, str) and name in targets:
         return targets[name]
     if DEFAULT_TARGET not in targets:
-        reason = "Echelon's own targets are not registered (run: python -m pip install --editable .)"
+        reason = (
+            "Echelon's own targets are not registered (run: python -m pip install --editable .)"
+        )
         raise DocumentError(file, path, reason)
-    reason = plug_in(GROUP, str(name)) or f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
+    reason = (
+        plug_in(GROUP, str(name))
+        or f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
+    )
     raise DocumentError(file, path, reason, code="unknown-target")

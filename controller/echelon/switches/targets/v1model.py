@@ -1,4 +1,6 @@
-"""Capabilities that every target running the v1model program has, as its registers and tables are sized."""
+"""Capabilities that every target running the v1model program has, as its registers and tables are
+sized.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ MARK_PACKETS = 64
 def v1model_capabilities(
     target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None, program: str = "ranking"
 ) -> Capabilities:
-    """Return the capabilities of a target whose eight queues a port have levels, weights and rates."""
+    """Return the capabilities of a target whose eight queues a port have levels, weights and
+    rates.
+    """
     numbers = constants()
     return Capabilities(
         target=target,
@@ -36,5 +40,7 @@ def v1model_capabilities(
         ),
         ecn=ecn,
         outer_queues=outer_queues,
-        trees=TreeMemory(numbers["PLACES"], numbers["AGGREGATION_TREES"]) if program == "aggregation" else None,
+        trees=TreeMemory(numbers["PLACES"], numbers["AGGREGATION_TREES"])
+        if program == "aggregation"
+        else None,
     )

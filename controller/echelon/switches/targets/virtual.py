@@ -1,4 +1,7 @@
-"""Switches and hosts in virtual time. A controller reaches them by the same messages as it reaches real ones."""
+"""Switches and hosts in virtual time.
+
+A controller reaches them by the same messages as it reaches real ones.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from zlib import crc32
 from echelon.model.fabric.model import Fabric
 
 GROUP = "echelon.virtual_switches"
-"""The entry-point group of the modules that have switches in virtual time, by the name of their target."""
+"""The entry-point group of the modules that have switches in virtual time, by the name of their
+target.
+"""
 
 
 def virtual_switches(target: str) -> Any:
@@ -40,8 +45,8 @@ Urgency = Callable[[int], tuple[float, ...]]
 class Nic(Protocol):
     """A network interface.
 
-    Frames with the same urgency function leave in the order in which they were given. Of those with different ones, the
-    most urgent leave first. Frames without urgency take turns with them.
+    Frames with the same urgency function leave in the order in which they were given. Of those with
+    different ones, the most urgent leave first. Frames without urgency take turns with them.
     """
 
     def send(self, data: bytes, urgency: Urgency | None = None, /) -> None: ...
@@ -50,7 +55,8 @@ class Nic(Protocol):
 class Interfaces:
     """The network interfaces of a host that has several, by the switch that each leads to.
 
-    Frames of a connection leave by the one that it was assigned to, others by one that depends on addresses and ports.
+    Frames of a connection leave by the one that it was assigned to, others by one that depends on
+    addresses and ports.
     """
 
     def __init__(self, by_switch: Mapping[str, Nic]) -> None:
@@ -79,13 +85,15 @@ class VirtualClock(Clock, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NativeClock:
-    """Addresses in this process: of a clock in C, of its time in nanoseconds (`int64_t`), and of functions.
+    """Addresses in this process: of a clock in C, of its time in nanoseconds (`int64_t`), and of
+    functions.
 
-    - `call`: `void (clock, int64_t time_ns, void (*function)(void *, uint64_t), void *what, uint64_t value)` calls a
-      function at a time.
-    - `tell`: `void (clock, uint64_t number)` has Python called after the present event, which may tell one number.
-    - `send`: `void (nic, const uint8_t *data, uint32_t length, uint64_t urgency)` sends a frame, without urgency if
-      that is 0.
+    - `call`: `void (clock, int64_t time_ns, void (*function)(void *, uint64_t), void *what,
+      uint64_t value)` calls a function at a time.
+    - `tell`: `void (clock, uint64_t number)` has Python called after the present event, which may
+      tell one number.
+    - `send`: `void (nic, const uint8_t *data, uint32_t length, uint64_t urgency)` sends a frame,
+      without urgency if that is 0.
     - `waits`: `uint32_t (nic, uint64_t urgency)` returns whether frames of an urgency wait.
     """
 
@@ -111,11 +119,12 @@ class NetworkInC(Protocol):
         ...
 
     def receive_in_c(self, host: str, receive: int, choose: int, receiver: int) -> None:
-        """Give frames that arrive at a host to a function `int receive(receiver, int64_t now_ns, const uint8_t *data,
-        uint32_t length)`. Where it returns 0, Python's receiver gets them.
+        """Give frames that arrive at a host to a function `int receive(receiver, int64_t now_ns,
+        const uint8_t *data, uint32_t length)`. Where it returns 0, Python's receiver gets them.
 
-        `uint32_t choose(receiver, int64_t now_ns, ranked, uint32_t count)` returns the place of the most urgent frames
-        that wait, the first one of several. Items of `ranked` begin with their urgency and have 24 bytes.
+        `uint32_t choose(receiver, int64_t now_ns, ranked, uint32_t count)` returns the place of the
+        most urgent frames that wait, the first one of several. Items of `ranked` begin with their
+        urgency and have 24 bytes.
         """
         ...
 
@@ -178,26 +187,33 @@ class VirtualSwitches(Protocol):
         ...
 
     def decide_with(self, decided: Callable[[], None]) -> None:
-        """Call `decided` whenever a controller has acknowledged a flow event that its switch waited for."""
+        """Call `decided` whenever a controller has acknowledged a flow event that its switch waited
+        for.
+        """
         ...
 
     def acknowledged(self, switch: str) -> None:
-        """Take note that a controller has dealt with a report of the switch, where its own channel cannot tell."""
+        """Take note that a controller has dealt with a report of the switch, where its own channel
+        cannot tell.
+        """
         ...
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Advance virtual time until `done()`, or until nothing is left to happen. Raise an error if any packet is
-        unaccounted for.
+        """Advance virtual time until `done()`, or until nothing is left to happen. Raise an error
+        if any packet is unaccounted for.
 
-        Where a switch waits for its controller, so does virtual time, until the controller answers or hangs up; no
-        real time limits this.
+        Where a switch waits for its controller, so does virtual time, until the controller answers
+        or hangs up; no real time limits this.
         """
         ...
 
 
-VirtualFabricFactory = Callable[[Fabric, Fraction, int | None], AbstractContextManager[VirtualSwitches]]
-"""What builds a fabric in virtual time, from the fabric, the control latency in seconds, and the bytes that each queue
-holds or None.
+VirtualFabricFactory = Callable[
+    [Fabric, Fraction, int | None], AbstractContextManager[VirtualSwitches]
+]
+"""What builds a fabric in virtual time, from the fabric, the control latency in seconds, and the
+bytes that each queue holds or None.
 
-The control latency passes in virtual time between an event on a switch and the moment when its controller hears of it.
+The control latency passes in virtual time between an event on a switch and the moment when its
+controller hears of it.
 """

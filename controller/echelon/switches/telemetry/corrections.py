@@ -1,19 +1,22 @@
-"""The check of a job's profile against what switches see, and the arrangement functions that it should have.
+"""The check of a job's profile against what switches see, and the arrangement functions that it
+should have.
 
-An arrangement function is made of profiled compute times of the *consumer*; what a switch can see are the starts of
-flows, which are the *producer's* pace. What both have in common is a profile that is wrong as a whole: taken on another
-kind of processor, with another batch size or clock. So one factor is looked for, observed over profiled time, and all
-offsets of the job are multiplied by it.
+An arrangement function is made of profiled compute times of the *consumer*; what a switch can see
+are the starts of flows, which are the *producer's* pace. What both have in common is a profile that
+is wrong as a whole: taken on another kind of processor, with another batch size or clock. So one
+factor is looked for, observed over profiled time, and all offsets of the job are multiplied by it.
 
-Starts tell of computing only where nothing else decides when a flow starts. Two rules keep contention out:
+Starts tell of computing only where nothing else decides when a flow starts. Two rules keep
+contention out:
 
-* Only EchelonFlows count whose flows, from the head on, wait for nothing but computing (`computed_distances_s`): in a
-  pipeline the activations of the first stage and the gradients of the last, not those between.
-* A flow that starts as the one before it on its connection ends may have waited for it. Such an iteration tells
-  nothing.
+* Only EchelonFlows count whose flows, from the head on, wait for nothing but computing
+  (`computed_distances_s`): in a pipeline the activations of the first stage and the gradients of
+  the last, not those between.
+* A flow that starts as the one before it on its connection ends may have waited for it. Such an
+  iteration tells nothing.
 
-And so that plans do not flap: a factor must be agreed upon by `AGREEING` iterations in a row, and differ from the one
-in force by more than `TOLERANCE`.
+And so that plans do not flap: a factor must be agreed upon by `AGREEING` iterations in a row, and
+differ from the one in force by more than `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -30,13 +33,18 @@ TOLERANCE = Fraction(1, 10)
 AGREEING = 8
 """The number of iterations in a row whose factors must be within TOLERANCE of each other."""
 MAX_FACTOR = 16
-"""The largest credible factor, and one over it the smallest. Beyond them, the flows belong to a different job."""
+"""The largest credible factor, and one over it the smallest.
+
+Beyond them, the flows belong to a different job.
+"""
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FlowStart:
-    """The start of a flow, and the end of the one before it on its connection, by the clock of one switch."""
+    """The start of a flow, and the end of the one before it on its connection, by the clock of one
+    switch.
+    """
 
     time_s: Fraction
     before_s: Fraction | None = None
@@ -44,12 +52,16 @@ class FlowStart:
 
 
 def computed_distances_s(
-    computes: Mapping[str, ComputeUnit], after: Mapping[str, Sequence[str]], echelonflow: EchelonFlow
+    computes: Mapping[str, ComputeUnit],
+    after: Mapping[str, Sequence[str]],
+    echelonflow: EchelonFlow,
 ) -> tuple[Fraction, ...] | None:
-    """Return how many seconds after the head flow each flow starts, if only computing decides that, else None.
+    """Return how many seconds after the head flow each flow starts, if only computing decides that,
+    else None.
 
-    Only computing decides if all that the flows wait for are compute units that depend on the one of the head flow.
-    `computes` has the job's compute units by name, `after` what each of its flows waits for.
+    Only computing decides if all that the flows wait for are compute units that depend on the one
+    of the head flow. `computes` has the job's compute units by name, `after` what each of its flows
+    waits for.
     """
     head_needs = after[echelonflow.flows[0]]
     if len(head_needs) != 1 or head_needs[0] not in computes:
@@ -69,14 +81,18 @@ def computed_distances_s(
                 if missing:
                     stack += missing
                     continue
-                end_s[name] = max(end_s[need] for need in computes[name].after) + computes[name].duration_s
+                end_s[name] = (
+                    max(end_s[need] for need in computes[name].after) + computes[name].duration_s
+                )
             stack.pop()
     return tuple(max(end_s[need] for need in after[flow]) for flow in echelonflow.flows)
 
 
 @dataclass(slots=True)
 class Evidence:
-    """Factors (observed over profiled) of the latest iterations of one EchelonFlow whose starts computing decides."""
+    """Factors (observed over profiled) of the latest iterations of one EchelonFlow whose starts
+    computing decides.
+    """
 
     flows: tuple[str, ...]
     distances_s: tuple[Fraction, ...]
@@ -102,10 +118,16 @@ class Evidence:
             return None
         for index in range(1, len(starts)):
             profiled_s = self.distances_s[index] - self.distances_s[index - 1]
-            if abs(observed_s[index] - factor * self.distances_s[index]) > TOLERANCE * factor * self.distances_s[-1]:
+            if (
+                abs(observed_s[index] - factor * self.distances_s[index])
+                > TOLERANCE * factor * self.distances_s[-1]
+            ):
                 return None  # not the profile's shape
             before_s = starts[index].before_s
-            if before_s is not None and starts[index].time_s - before_s <= TOLERANCE * factor * profiled_s:
+            if (
+                before_s is not None
+                and starts[index].time_s - before_s <= TOLERANCE * factor * profiled_s
+            ):
                 return None
         return factor
 
@@ -136,7 +158,9 @@ class Corrections:
                 self.evidence[one.name] = Evidence(one.flows, distances_s)
         self.factor = Fraction(1)
         self.offsets_s: Mapping[str, tuple[Fraction, ...]] = {}
-        """The corrected offsets by EchelonFlow, if they differ from the profile's; in whole microseconds."""
+        """The corrected offsets by EchelonFlow, if they differ from the profile's; in whole
+        microseconds.
+        """
 
     def observe(self, echelonflow: str, starts: Mapping[str, FlowStart]) -> bool:
         """Take the starts of all its flows in one iteration. Return whether `offsets_s` changed."""
@@ -161,7 +185,8 @@ class Corrections:
             if self.factor == 1
             else {
                 one.name: tuple(
-                    Fraction(round(offset * self.factor * _MICROSECONDS), _MICROSECONDS) for offset in one.offsets_s
+                    Fraction(round(offset * self.factor * _MICROSECONDS), _MICROSECONDS)
+                    for offset in one.offsets_s
                 )
                 for one in self._echelonflows
             }

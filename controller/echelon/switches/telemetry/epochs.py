@@ -9,11 +9,16 @@ from echelon.model.p4program import constants
 
 EPOCHS = 256
 BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
-"""The most iterations that an epoch can be behind the newest one. As for the switches, any other epoch is newer."""
+"""The most iterations that an epoch can be behind the newest one.
+
+As for the switches, any other epoch is newer.
+"""
 
 
 def ahead(epoch: int, of: int) -> int:
-    """Return the number of iterations by which `epoch` is ahead of the epoch `of`; negative if it is behind."""
+    """Return the number of iterations by which `epoch` is ahead of the epoch `of`; negative if it
+    is behind.
+    """
     forward = (epoch - of) % EPOCHS
     return forward if forward < EPOCHS - BEHIND else forward - EPOCHS
 
@@ -38,17 +43,20 @@ class Counting:
         return number
 
     def begin_anew(self) -> None:
-        """Begin another run of the job, whose iterations get numbers that no earlier iteration has."""
+        """Begin another run of the job, whose iterations get numbers that no earlier iteration
+        has.
+        """
         if self.newest is not None:
             self._floor, self.newest = self.newest + BEHIND, None
 
 
 @dataclass(slots=True)
 class IterationClock:
-    """Times between the starts of a job's head flow in iterations that follow each other, by the clock of one switch.
+    """Times between the starts of a job's head flow in iterations that follow each other, by the
+    clock of one switch.
 
-    It takes the job's events from that switch, in the switch's order. Where an iteration was missed, or the job or the
-    switch was started anew, it gives no time rather than a wrong one.
+    It takes the job's events from that switch, in the switch's order. Where an iteration was
+    missed, or the job or the switch was started anew, it gives no time rather than a wrong one.
     """
 
     _epoch: int | None = None
@@ -58,14 +66,14 @@ class IterationClock:
     _finish_s: Fraction | None = None
     """The time of the finish of that iteration; None if there was none yet."""
     _middle: bool = True
-    """Whether the latest start (or the next, if there is none) may be a packet from the middle of the flow, as it is
-    where a switch begins to follow a flow."""
+    """Whether the latest start (or the next, if there is none) may be a packet from the middle of
+    the flow, as it is where a switch begins to follow a flow."""
 
     def start(self, epoch: int, time_s: Fraction) -> tuple[Fraction | None, bool]:
         """Take the head flow's first packet.
 
-        Return the duration, in seconds, of the iteration that ends with it, if known, and whether the job evidently
-        restarted.
+        Return the duration, in seconds, of the iteration that ends with it, if known, and whether
+        the job evidently restarted.
         """
         if self._epoch is None:
             self._begin(epoch, time_s)
@@ -87,8 +95,8 @@ class IterationClock:
     def finish(self, epoch: int, time_s: Fraction) -> None:
         """Take the head flow's last packet, which comes once in an iteration.
 
-        If a job restarts in its k-th iteration, k <= 16, switches report nothing until the k-th iteration comes again,
-        and of that one only the finish, a second time.
+        If a job restarts in its k-th iteration, k <= 16, switches report nothing until the k-th
+        iteration comes again, and of that one only the finish, a second time.
         """
         if epoch != self._epoch:
             return
@@ -100,14 +108,16 @@ class IterationClock:
     def other(self, epoch: int) -> None:
         """Take an event of another flow of the job.
 
-        An event two iterations ahead shows that a start was missed. Without this, the start 256 iterations later would
-        look like the next one.
+        An event two iterations ahead shows that a start was missed. Without this, the start 256
+        iterations later would look like the next one.
         """
         if self._epoch is not None and ahead(epoch, self._epoch) > 1:
             self._miss()
 
     def lose(self) -> None:
-        """Note that events may be missing, the clock may have changed, and the switch may follow the flow anew."""
+        """Note that events may be missing, the clock may have changed, and the switch may follow
+        the flow anew.
+        """
         self._epoch = None
         self._middle = True
 

@@ -1,4 +1,6 @@
-"""Reports of switches about flows, decoded from digests while a switch gives one number to one flow after another."""
+"""Reports of switches about flows, decoded from digests while a switch gives one number to one flow
+after another.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,15 @@ from echelon.model.p4program import constants
 from echelon.switches.lowering.intent import Intent
 
 SETTLING_S = 2.0
-"""How long reports of a number are ambiguous after it was given to another flow: a switch holds a list of digests for
-up to 0.1 s, and then the list has to arrive."""
+"""How long reports of a number are ambiguous after it was given to another flow: a switch holds a
+list of digests for up to 0.1 s, and then the list has to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowEvent:
-    """A report that a flow's first or last packet of an iteration passed a switch; an only packet is both."""
+    """A report that a flow's first or last packet of an iteration passed a switch; an only packet
+    is both.
+    """
 
     switch: str
     job: str
@@ -26,13 +30,18 @@ class FlowEvent:
     time_s: Fraction
     """Time by the switch's own clock: never compare it with another switch's."""
     tardiness_s: Fraction
-    """Slack of that packet at its arrival; negative while early, 0 for flows that no deadline ranks."""
+    """Slack of that packet at its arrival; negative while early, 0 for flows that no deadline
+    ranks.
+    """
     started: bool
     finished: bool
 
 
-def decode_event(switch: str, flows: Mapping[int, tuple[str, str]], data: Mapping[str, int]) -> FlowEvent:
-    """Return the event of the fields of `flow_event_t`; `flows` are those of the intent that the switch runs.
+def decode_event(
+    switch: str, flows: Mapping[int, tuple[str, str]], data: Mapping[str, int]
+) -> FlowEvent:
+    """Return the event of the fields of `flow_event_t`; `flows` are those of the intent that the
+    switch runs.
 
     Raise `KeyError` if the flow is none of them.
     """
@@ -56,13 +65,16 @@ class Decoded:
 
     events: tuple[FlowEvent, ...]
     unknown: int
-    """Number of reports whose flow number means nothing (it may be from before this controller) or, for the moment,
-    either of two flows."""
+    """Number of reports whose flow number means nothing (it may be from before this controller) or,
+    for the moment, either of two flows."""
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """The flow numbers of one switch. A number whose flow has left keeps its meaning until another flow has it."""
+    """The flow numbers of one switch.
+
+    A number whose flow has left keeps its meaning until another flow has it.
+    """
 
     parts: frozenset[int] = frozenset()
     intent: Intent | None = None
@@ -71,7 +83,10 @@ class _Numbers:
 
 
 class Decoder:
-    """The meaning of each switch's flow numbers. The times of all calls are seconds of one clock that only grows."""
+    """The meaning of each switch's flow numbers.
+
+    The times of all calls are seconds of one clock that only grows.
+    """
 
     def __init__(self) -> None:
         self._switches: dict[str, _Numbers] = {}
@@ -79,7 +94,8 @@ class Decoder:
     def hold(self, intent: Intent, now_s: float) -> None:
         """Learn the numbers of an intent, before it is handed to the switch.
 
-        The cost of another intent than before grows with its parts, and with the flows of those that are new.
+        The cost of another intent than before grows with its parts, and with the flows of those
+        that are new.
         """
         numbers = self._switches.setdefault(intent.switch, _Numbers())
         for number in [one for one, until_s in numbers.unsettled_until.items() if until_s <= now_s]:
@@ -102,7 +118,9 @@ class Decoder:
         self._switches.pop(switch, None)
 
     def decode(self, switch: str, reports: Sequence[Mapping[str, int]], now_s: float) -> Decoded:
-        """Return the events of reports, which are the fields of `flow_event_t`, in the switch's order."""
+        """Return the events of reports, which are the fields of `flow_event_t`, in the switch's
+        order.
+        """
         numbers = self._switches.get(switch, _Numbers())
         events: list[FlowEvent] = []
         for report in reports:

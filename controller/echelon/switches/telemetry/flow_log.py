@@ -1,9 +1,10 @@
 """The flows that switches saw last, with their times on one clock.
 
-Each switch has its own clock. The log brings their times to the controller's by the report that came fastest: what lies
-between a switch's time and the report's arrival is never less than the difference of the clocks. So times of different
-switches compare to within the delay of a report, some milliseconds. They are for people to look at; the search for
-better plans begins with the iterations that are under way by them.
+Each switch has its own clock. The log brings their times to the controller's by the report that
+came fastest: what lies between a switch's time and the report's arrival is never less than the
+difference of the clocks. So times of different switches compare to within the delay of a report,
+some milliseconds. They are for people to look at; the search for better plans begins with the
+iterations that are under way by them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class SeenFlow:
     finish_s: float
     """When its last packet passed the last switch."""
     tardiness_s: float | None
-    """How long after the flow's ideal finish time that was; None: the plan gives it no such time."""
+    """How long after the flow's ideal finish time that was; None: the plan gives it no such
+    time.
+    """
 
 
 class FlowLog:
@@ -49,14 +52,18 @@ class FlowLog:
         self._count = 0
         self._started: dict[tuple[str, str, int], float] = {}
         self._behind: dict[str, tuple[float, float]] = {}
-        """By switch, the controller's clock minus the switch's in seconds, and when that was found."""
+        """By switch, the controller's clock minus the switch's in seconds, and when that was
+        found.
+        """
 
     @property
     def count(self) -> int:
         """The number of flows seen so far."""
         return self._count
 
-    def observe(self, event: FlowEvent, path: Sequence[str], at: float, *, has_deadline: bool) -> None:
+    def observe(
+        self, event: FlowEvent, path: Sequence[str], at: float, *, has_deadline: bool
+    ) -> None:
         """Take note of an event of a flow on `path`, of which a report arrived at the time `at`."""
         time_s = float(event.time_s)
         behind_s, found_at = self._behind.get(event.switch, (at - time_s, at))
@@ -64,7 +71,8 @@ class FlowLog:
         self._behind[event.switch] = behind_s, at
         key = event.job, event.flow, event.epoch
         if event.started and event.switch == path[1]:
-            # After a flow whose last packet was lost comes the same flow with the same epoch: it begins anew.
+            # After a flow whose last packet was lost comes the same flow with the same epoch: it
+            # begins anew.
             self._started.pop(key, None)
             self._started[key] = time_s + behind_s
             if len(self._started) > UNFINISHED:
@@ -76,7 +84,15 @@ class FlowLog:
                 finish_s = max(start_s, time_s + behind_s)
                 tardiness_s = float(event.tardiness_s) if has_deadline else None
                 self._seen.append(
-                    SeenFlow(self._count, event.job, event.flow, event.epoch, start_s, finish_s, tardiness_s)
+                    SeenFlow(
+                        self._count,
+                        event.job,
+                        event.flow,
+                        event.epoch,
+                        start_s,
+                        finish_s,
+                        tardiness_s,
+                    )
                 )
 
     def reconnected(self, switch: str) -> None:
@@ -84,8 +100,8 @@ class FlowLog:
         self._behind.pop(switch, None)
 
     def at(self, switch: str, time_s: float) -> float | None:
-        """Return a time of a switch's clock in seconds since 1970; None: the switch has not reported since it
-        was connected."""
+        """Return a time of a switch's clock in seconds since 1970; None: the switch has not
+        reported since it was connected."""
         return time_s + self._behind[switch][0] if switch in self._behind else None
 
     def after(self, number: int) -> Iterator[SeenFlow]:

@@ -1,12 +1,15 @@
-"""The check of a job's flow sizes against what its hosts measure, and the sizes that its flows should have.
+"""The check of a job's flow sizes against what its hosts measure, and the sizes that its flows
+should have.
 
-A host knows how many bytes it has sent to each other host in an iteration, whatever the network did meanwhile. It does
-not know which flow they belonged to. So one factor is looked for in each direction between two hosts, measured over
-profiled bytes, and the sizes of all flows of that direction are multiplied by it.
+A host knows how many bytes it has sent to each other host in an iteration, whatever the network did
+meanwhile. It does not know which flow they belonged to. So one factor is looked for in each
+direction between two hosts, measured over profiled bytes, and the sizes of all flows of that
+direction are multiplied by it.
 
-The rules are those of `echelon.switches.telemetry.corrections`, with a smaller tolerance, because switches tell flows
-apart by their sizes: `AGREEING` iterations in a row must agree, and factors beyond `MAX_FACTOR` are of another job. A
-job whose hosts send where its file has no flow has another structure, so nothing of it is corrected.
+The rules are those of `echelon.switches.telemetry.corrections`, with a smaller tolerance, because
+switches tell flows apart by their sizes: `AGREEING` iterations in a row must agree, and factors
+beyond `MAX_FACTOR` are of another job. A job whose hosts send where its file has no flow has
+another structure, so nothing of it is corrected.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from echelon.model.jobs.graph import Job
 from echelon.switches.telemetry.corrections import AGREEING, MAX_FACTOR, agreed
 
 SIZE_TOLERANCE = Fraction(1, 50)
-"""An iteration that has brought 95 % of its bytes may end, so a right size must be well within that."""
+"""An iteration that has brought 95 % of its bytes may end, so a right size must be well within
+that.
+"""
 
 Direction = tuple[str, str]
 """The source host and the destination host."""
@@ -35,7 +40,9 @@ class HostIteration:
     """The bytes sent, by destination host. Each byte counts once."""
     retransmitted_bytes: int = 0
     stalled_s: Fraction = Fraction(0)
-    """The time in which there was data to send but no room in the send buffer, over all connections."""
+    """The time in which there was data to send but no room in the send buffer, over all
+    connections.
+    """
 
 
 Measured = Mapping[str, Sequence[HostIteration]]
@@ -50,10 +57,14 @@ def profiled_bytes(job: Job) -> dict[Direction, int]:
     return dict(found)
 
 
-def size_factors(job: Job, measured: Measured, before: Mapping[Direction, Fraction]) -> Mapping[Direction, Fraction]:
-    """Return the factors by which the sizes of the `job`'s flows should be multiplied, where these are not 1.
+def size_factors(
+    job: Job, measured: Measured, before: Mapping[Direction, Fraction]
+) -> Mapping[Direction, Fraction]:
+    """Return the factors by which the sizes of the `job`'s flows should be multiplied, where these
+    are not 1.
 
-    `before` has those in force. They stay where iterations do not agree, or agree on them within the tolerance.
+    `before` has those in force. They stay where iterations do not agree, or agree on them within
+    the tolerance.
     """
     profile = profiled_bytes(job)
     found: dict[Direction, Fraction] = {}

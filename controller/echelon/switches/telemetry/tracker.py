@@ -1,10 +1,12 @@
-"""The tracker: flow events become iteration times, tardiness, observed distances and corrected arrangement functions.
+"""The tracker: flow events become iteration times, tardiness, observed distances and corrected
+arrangement functions.
 
-It works while jobs come and go and plans change, in memory that does not grow with time. No I/O; for one thread.
+It works while jobs come and go and plans change, in memory that does not grow with time. No I/O;
+for one thread.
 
-Starts are taken at the first switch of a flow's path, where the flow has not waited in the network yet. Tardiness is
-taken at the last switch, where the flow's last packet has passed every queue but one. Times of different switches are
-never compared: each has its own clock.
+Starts are taken at the first switch of a flow's path, where the flow has not waited in the network
+yet. Tardiness is taken at the last switch, where the flow's last packet has passed every queue but
+one. Times of different switches are never compared: each has its own clock.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ SMOOTHING = Fraction(1, 4)
 """The weight of the newest iteration in an observed distance (an exponentially weighted mean)."""
 
 MAX_VALUES = 4096
-"""Most values of incomplete iterations to keep. A lost event leaves an iteration incomplete until it is too old."""
+"""Most values of incomplete iterations to keep.
+
+A lost event leaves an iteration incomplete until it is too old.
+"""
 
 T = TypeVar("T")
 
@@ -42,7 +47,9 @@ class EchelonFlowView:
     """The observations of one EchelonFlow."""
 
     tardiness_s: tuple[Fraction, ...]
-    """Largest tardiness of its flows in each of the latest iterations that were seen whole, oldest first."""
+    """Largest tardiness of its flows in each of the latest iterations that were seen whole, oldest
+    first.
+    """
     distances_s: tuple[Fraction, ...] | None
     """Smoothed observed start of each flow after the head flow's; None: not seen by one clock."""
 
@@ -54,7 +61,9 @@ class JobView:
     iteration_times_s: tuple[Fraction, ...]
     """The latest known times, oldest first. An iteration that was not seen has none."""
     tardiness_s: Fraction | None
-    """The largest tardiness of its EchelonFlows, in the newest iteration in which all of them were seen."""
+    """The largest tardiness of its EchelonFlows, in the newest iteration in which all of them were
+    seen.
+    """
     echelonflows: Mapping[str, EchelonFlowView]
 
 
@@ -74,8 +83,8 @@ NOTHING = Observation()
 
 
 class Tracker:
-    """The record of what switches saw of jobs. It takes the events of each switch in their order, and those of several
-    switches in any order."""
+    """The record of what switches saw of jobs. It takes the events of each switch in their order,
+    and those of several switches in any order."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _TrackedJob] = {}
@@ -83,13 +92,14 @@ class Tracker:
     def add(self, job: Job, paths: Paths, *, numbered_by_sender: bool = True) -> None:
         """Follow the job.
 
-        A job that is followed already keeps what was seen of it, but only its iteration times where its EchelonFlows or
-        computing changed, and nothing where its flows changed. Flows that moved to another path are followed from their
-        next iteration on.
+        A job that is followed already keeps what was seen of it, but only its iteration times where
+        its EchelonFlows or computing changed, and nothing where its flows changed. Flows that moved
+        to another path are followed from their next iteration on.
 
-        `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of all switches mean the
-        same iteration (shim); otherwise each switch counts for itself, and an EchelonFlow whose flows end at several
-        switches has no tardiness. Raise KeyError for a flow without a path.
+        `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of
+        all switches mean the same iteration (shim); otherwise each switch counts for itself, and an
+        EchelonFlow whose flows end at several switches has no tardiness. Raise KeyError for a flow
+        without a path.
         """
         known = self._jobs.get(job.name)
         if known is not None and known.same(job, numbered_by_sender):
@@ -104,12 +114,17 @@ class Tracker:
         self._jobs.pop(job, None)
 
     def reconnected(self, switch: str) -> None:
-        """Note a new session with the switch: events were missed, and its clock may be another one."""
+        """Note a new session with the switch: events were missed, and its clock may be another
+        one.
+        """
         for job in self._jobs.values():
             job.lose(switch)
 
     def observe(self, event: FlowEvent) -> Observation:
-        """Take note of an event. Events of jobs, flows or switches that are not followed are ignored."""
+        """Take note of an event.
+
+        Events of jobs, flows or switches that are not followed are ignored.
+        """
         job = self._jobs.get(event.job)
         if job is None or event.flow not in job.paths:
             return NOTHING
@@ -130,7 +145,8 @@ class Tracker:
     def corrections(self, job: str) -> Mapping[str, tuple[Fraction, ...]]:
         """Return the offsets (seconds) by EchelonFlow that should replace those of the job's spec.
 
-        Empty: the profile agrees with what switches saw. Raise KeyError for a job that is not followed.
+        Empty: the profile agrees with what switches saw. Raise KeyError for a job that is not
+        followed.
         """
         return self._jobs[job].corrections.offsets_s
 
@@ -156,13 +172,17 @@ class _TrackedJob:
     def __init__(self, job: Job, paths: Paths, numbered_by_sender: bool) -> None:
         self._job = job
         self._numbered_by_sender = numbered_by_sender
-        self.paths: dict[str, tuple[str, ...]] = {flow.name: tuple(paths[flow.name]) for flow in job.flows}
+        self.paths: dict[str, tuple[str, ...]] = {
+            flow.name: tuple(paths[flow.name]) for flow in job.flows
+        }
         self._connection = {flow.name: (flow.src, flow.dst) for flow in job.flows}
         self._head = head_flow(job)
         self._clock = IterationClock()
         self._counting: dict[str, Counting] = {}
         self._formations = {one.name: _Formation(one) for one in job.echelonflows}
-        self._formation = {flow: self._formations[one.name] for one in job.echelonflows for flow in one.flows}
+        self._formation = {
+            flow: self._formations[one.name] for one in job.echelonflows for flow in one.flows
+        }
         self._finished_before: dict[tuple[str, str], tuple[int, Fraction]] = {}
         self._whole: dict[int, list[Fraction]] = {}
         self._tardiness: tuple[int, Fraction] | None = None
@@ -195,7 +215,9 @@ class _TrackedJob:
         self.paths |= {flow: tuple(paths[flow]) for flow in moved}
         if self._head in moved:
             self._clock.lose()
-        for formation in {id(one): one for flow, one in self._formation.items() if flow in moved}.values():
+        for formation in {
+            id(one): one for flow, one in self._formation.items() if flow in moved
+        }.values():
             formation.place(self.paths, self._numbered_by_sender)
 
     def lose(self, switch: str) -> None:
@@ -314,7 +336,8 @@ class _Formation:
         if not self._has_distances:
             return None
         if self._begun_in is None:
-            # If the switch began to follow a flow that was under way, its "first" packet is from the middle.
+            # If the switch began to follow a flow that was under way, its "first" packet is from
+            # the middle.
             self._begun_in = iteration
         if iteration <= self._begun_in:
             return None
@@ -324,7 +347,9 @@ class _Formation:
         head_s = starts[self._flows[0]].time_s
         observed = tuple(starts[one].time_s - head_s for one in self._flows)
         before = observed if self._distances_s is None else self._distances_s
-        self._distances_s = tuple(b + SMOOTHING * (o - b) for b, o in zip(before, observed, strict=True))
+        self._distances_s = tuple(
+            b + SMOOTHING * (o - b) for b, o in zip(before, observed, strict=True)
+        )
         return starts
 
     def finish(self, iteration: int, flow: str, tardiness_s: Fraction) -> Fraction | None:
@@ -346,7 +371,8 @@ class _Formation:
 class Gathering(Generic[T]):
     """Values of the flows of an EchelonFlow, one of each in an iteration, until they are complete.
 
-    Several iterations are gathered at a time, because switches report up to the timeout of a digest list apart.
+    Several iterations are gathered at a time, because switches report up to the timeout of a digest
+    list apart.
     """
 
     def __init__(self, flows: Sequence[str]) -> None:
@@ -359,8 +385,8 @@ class Gathering(Generic[T]):
     def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:
         """Take a value, and return the values by flow if this was the last that was missing.
 
-        The first of two values of a flow counts. A value that is too old, or belongs to an iteration that was complete,
-        is ignored. Numbers of iterations only grow (`Counting`).
+        The first of two values of a flow counts. A value that is too old, or belongs to an
+        iteration that was complete, is ignored. Numbers of iterations only grow (`Counting`).
         """
         if iteration <= self._newest - self._kept:
             return None
@@ -378,7 +404,9 @@ class Gathering(Generic[T]):
         return values
 
     def clear(self) -> None:
-        """Forget incomplete iterations: they would stay incomplete, or be mixed with values of others."""
+        """Forget incomplete iterations: they would stay incomplete, or be mixed with values of
+        others.
+        """
         for iteration, values in self._values.items():
             if values is not None:
                 self._values[iteration] = None

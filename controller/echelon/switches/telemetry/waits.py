@@ -1,8 +1,9 @@
-"""Who waits for whom: the time that flows lose, divided over the flows that were on the same links meanwhile.
+"""Who waits for whom: the time that flows lose, divided over the flows that were on the same links
+meanwhile.
 
-A flow loses the time that it takes beyond its time alone at the slowest link of its path. Each flow that was under way
-on a link of its path meanwhile gets a share in proportion to how long it was. This is an estimate: it says who was
-there, not whose packets went first.
+A flow loses the time that it takes beyond its time alone at the slowest link of its path. Each flow
+that was under way on a link of its path meanwhile gets a share in proportion to how long it was.
+This is an estimate: it says who was there, not whose packets went first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class FlowSpan:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The time that a job's flows lost while another job's, or others of its own, were on the same links."""
+    """The time that a job's flows lost while another job's, or others of its own, were on the same
+    links.
+    """
 
     job: str
     other: str
@@ -45,7 +48,10 @@ def links_of(path: Sequence[str]) -> tuple[Link, ...]:
 
 
 def waits(flows: Iterable[FlowSpan], rates_bps: Mapping[Link, int]) -> list[Wait]:
-    """Return who waited for whom, the longest wait first. Flows that met nobody have lost nothing to others."""
+    """Return who waited for whom, the longest wait first.
+
+    Flows that met nobody have lost nothing to others.
+    """
     spans = list(flows)
     lost = [_lost_s(flow, rates_bps) for flow in spans]
     met: list[dict[str, dict[Link, float]]] = [defaultdict(dict) for _ in spans]
@@ -66,7 +72,12 @@ def waits(flows: Iterable[FlowSpan], rates_bps: Mapping[Link, int]) -> list[Wait
             for link, seconds in by_link.items():
                 where[flow.job, other][link] += seconds
     found = [
-        Wait(job, other, wait_s, tuple(sorted(where[job, other], key=lambda link: -where[job, other][link])))
+        Wait(
+            job,
+            other,
+            wait_s,
+            tuple(sorted(where[job, other], key=lambda link: -where[job, other][link])),
+        )
         for (job, other), wait_s in total.items()
     ]
     return sorted(found, key=lambda wait: (-wait.wait_s, wait.job, wait.other))
@@ -78,14 +89,17 @@ def _lost_s(flow: FlowSpan, rates_bps: Mapping[Link, int]) -> float:
     return max(0.0, flow.finish_s - flow.start_s - alone_s)
 
 
-def _meet(link: Link, numbers: list[int], spans: list[FlowSpan], met: list[dict[str, dict[Link, float]]]) -> None:
+def _meet(
+    link: Link, numbers: list[int], spans: list[FlowSpan], met: list[dict[str, dict[Link, float]]]
+) -> None:
     """Note for each flow of a link how long the flows of each job were under way with it.
 
-    `under_way[job]` is the time, summed over the job's flows, until the moment of the sweep: what it grows by from a
-    flow's start to its finish is what the flow met.
+    `under_way[job]` is the time, summed over the job's flows, until the moment of the sweep: what
+    it grows by from a flow's start to its finish is what the flow met.
     """
     moments = sorted(
-        [(spans[n].finish_s, 0, n) for n in numbers] + [(spans[n].start_s, 1, n) for n in numbers if _lasts(spans[n])]
+        [(spans[n].finish_s, 0, n) for n in numbers]
+        + [(spans[n].start_s, 1, n) for n in numbers if _lasts(spans[n])]
     )
     under_way: dict[str, float] = defaultdict(float)
     active: dict[str, int] = defaultdict(int)

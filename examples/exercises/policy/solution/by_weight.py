@@ -25,8 +25,12 @@ class ByWeight:
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return a plan with a queue for each weight."""
         of_jobs = self._paths.update(jobs, fabric, paths)
-        # The largest weight has the highest queue; where there are more weights than queues, the smallest share one.
-        rank = {weight: at for at, weight in enumerate(sorted({job.weight for job in jobs}, reverse=True))}
+        # The largest weight has the highest queue; where there are more weights than queues, the
+        # smallest share one.
+        rank = {
+            weight: at
+            for at, weight in enumerate(sorted({job.weight for job in jobs}, reverse=True))
+        }
         queues = {job.name: max(JOB_QUEUES[-1] - rank[job.weight], JOB_QUEUES[0]) for job in jobs}
         flows = {job: fixed_flows(job, of_job, queues[job]) for job, of_job in of_jobs.items()}
         return Plan.of_jobs(self.name, flows, default_schedule=strict(), hosts_rank=True)

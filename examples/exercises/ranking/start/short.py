@@ -8,12 +8,20 @@ from fractions import Fraction
 
 from echelon.planning.allocation import Number
 from echelon.planning.rankings.base import IN_ORDER_OF_START, HostOrder, StatelessExecution
-from echelon.planning.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
+from echelon.planning.rankings.in_switches import (
+    LevelProfile,
+    RankingAction,
+    SwitchNumbers,
+    Units,
+    steps,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Packets whose IPv4 length is at most `limit_bytes` go to the queue `upper`, others to `lower`."""
+    """Packets whose IPv4 length is at most `limit_bytes` go to the queue `upper`, others to
+    `lower`.
+    """
 
     limit_bytes: int
     lower: int
@@ -21,7 +29,9 @@ class Short:
 
     @property
     def queue(self) -> int:
-        """The queue that the fluid engine uses: it has no packets, and most bytes are in long ones."""
+        """The queue that the fluid engine uses: it has no packets, and most bytes are in long
+        ones.
+        """
         return self.lower
 
     @property
@@ -30,10 +40,14 @@ class Short:
 
     def action(self, at: SwitchNumbers) -> RankingAction:
         content = ("short", self.limit_bytes, self.lower, self.upper)
-        return RankingAction("short", {"profile": at.profile(content, lambda: self._profile(at.units))})
+        return RankingAction(
+            "short", {"profile": at.profile(content, lambda: self._profile(at.units))}
+        )
 
     def _profile(self, units: Units) -> LevelProfile:
-        return units.profile(steps([self.limit_bytes + 1], [self.upper, self.lower], units.key_bits))
+        return units.profile(
+            steps([self.limit_bytes + 1], [self.upper, self.lower], units.key_bits)
+        )
 
     def at_host(self) -> HostOrder:
         return IN_ORDER_OF_START

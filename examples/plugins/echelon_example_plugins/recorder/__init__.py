@@ -21,7 +21,12 @@ class RecorderOptions(Section):
 
     record: Annotated[
         Path | None,
-        Field(description="the file to append queue settings to; it may be the switch's own record; default: none"),
+        Field(
+            description=(
+                "the file to append queue settings to; it may be the switch's own record; default:"
+                " none"
+            )
+        ),
     ] = None
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class RecordedQueues:
-    """A `QueueDriver` that keeps settings in memory and appends each to `record` as a line of JSON."""
+    """A `QueueDriver` that keeps settings in memory and appends each to `record` as a line of
+    JSON.
+    """
 
     def __init__(self, switch: str, record: Path | None) -> None:
         self._switch = switch
@@ -41,5 +43,8 @@ class RecordedQueues:
             with self._record.open("a") as file:
                 file.write(lines)
         except OSError as error:
-            reason = f"cannot record queues in {self._record}: {error.strerror} (correct `record` in its entry)"
+            reason = (
+                f"cannot record queues in {self._record}: {error.strerror} (correct `record` in its"
+                " entry)"
+            )
             raise SouthboundError(f"switch {self._switch}: {reason}") from None

@@ -63,7 +63,9 @@ class Service(p4r_grpc.P4RuntimeServicer):
                     answer = self._switch.arbitrate(request.arbitration)
                 yield p4r.StreamMessageResponse(arbitration=answer)
 
-    def Capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:
+    def Capabilities(
+        self, request: p4r.CapabilitiesRequest, context: Any
+    ) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.4.0")
 
     @contextmanager
@@ -101,7 +103,10 @@ def main() -> None:
     try:
         server.add_insecure_port(options.grpc_server_addr)
     except RuntimeError:
-        sys.exit(f"echelon-recorder: cannot listen on {options.grpc_server_addr} (choose another address)")
+        sys.exit(
+            f"echelon-recorder: cannot listen on {options.grpc_server_addr} (choose another"
+            " address)"
+        )
     server.start()
     print(f"P4Runtime at {options.grpc_server_addr}, device {options.device_id}", file=sys.stderr)
     signal.sigwait(signals)
@@ -109,10 +114,21 @@ def main() -> None:
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="A switch that records what is written to it, and forwards nothing.")
-    parser.add_argument("--record", type=Path, help="the file to append to (default: standard output)", metavar="FILE")
-    parser.add_argument("--device-id", type=int, default=1, help="P4Runtime's device id (default: 1)", metavar="N")
-    parser.add_argument("--grpc-server-addr", default="127.0.0.1:9559", help="where to listen", metavar="HOST:PORT")
+    parser = argparse.ArgumentParser(
+        description="A switch that records what is written to it, and forwards nothing."
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        help="the file to append to (default: standard output)",
+        metavar="FILE",
+    )
+    parser.add_argument(
+        "--device-id", type=int, default=1, help="P4Runtime's device id (default: 1)", metavar="N"
+    )
+    parser.add_argument(
+        "--grpc-server-addr", default="127.0.0.1:9559", help="where to listen", metavar="HOST:PORT"
+    )
     ignored = parser.add_argument_group("for compatibility with simple_switch_grpc, without effect")
     ignored.add_argument("--no-p4", action="store_true")
     ignored.add_argument("-i", "--interface", action="append", metavar="PORT@INTERFACE")

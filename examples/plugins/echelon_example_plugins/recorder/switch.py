@@ -21,10 +21,12 @@ class RefusedError(Exception):
 
 
 class RecordedSwitch:
-    """A switch that holds table entries and digest settings as they were written, and records every change.
+    """A switch that holds table entries and digest settings as they were written, and records every
+    change.
 
-    It leaves out what a controller of its own does not need: it has one role, tells no controller of another one, and
-    does not check entries against the P4 program. A batch is carried out as a whole or not at all.
+    It leaves out what a controller of its own does not need: it has one role, tells no controller
+    of another one, and does not check entries against the P4 program. A batch is carried out as a
+    whole or not at all.
     """
 
     def __init__(self, device_id: int, record: Record) -> None:
@@ -41,7 +43,9 @@ class RecordedSwitch:
         self._check_device(claim.device_id)
         bid = U128.decode(claim.election_id)
         self._primary = max(self._primary, bid)
-        answer = p4r.MasterArbitrationUpdate(device_id=self._device_id, election_id=U128.encode(self._primary))
+        answer = p4r.MasterArbitrationUpdate(
+            device_id=self._device_id, election_id=U128.encode(self._primary)
+        )
         answer.status.code = rpc_code.OK if bid == self._primary else rpc_code.ALREADY_EXISTS
         return answer
 
@@ -54,16 +58,23 @@ class RecordedSwitch:
             self._entities.clear()
             self._record({"pipeline": f"{request.config.cookie.cookie:#x}"})
 
-    def pipeline(self, request: p4r.GetForwardingPipelineConfigRequest) -> p4r.ForwardingPipelineConfig:
+    def pipeline(
+        self, request: p4r.GetForwardingPipelineConfigRequest
+    ) -> p4r.ForwardingPipelineConfig:
         """Return the program, whatever part of it was asked for."""
         self._check_device(request.device_id)
         if self._pipeline is None:
             # finsy knows a switch without a program by these words.
-            raise RefusedError(rpc_code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device")
+            raise RefusedError(
+                rpc_code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device"
+            )
         return self._pipeline
 
     def write(self, request: p4r.WriteRequest) -> None:
-        """Carry out all updates of a batch, and record them. Raises `RefusedError` for the first that is at fault."""
+        """Carry out all updates of a batch, and record them.
+
+        Raises `RefusedError` for the first that is at fault.
+        """
         self._check_primary(request.device_id, request.election_id)
         entities = dict(self._entities)
         for update in request.updates:
@@ -78,7 +89,9 @@ class RecordedSwitch:
                 entities[key] = update.entity
         self._entities = entities
         for update in request.updates:
-            self._record({"update": p4r.Update.Type.Name(update.type), **self._in_words(update.entity)})
+            self._record(
+                {"update": p4r.Update.Type.Name(update.type), **self._in_words(update.entity)}
+            )
 
     def read(self, request: p4r.ReadRequest) -> Iterator[p4r.Entity]:
         """Yield what the request selects: one entry, those of one table, or all."""
@@ -92,24 +105,37 @@ class RecordedSwitch:
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self._device_id:
-            raise RefusedError(rpc_code.NOT_FOUND, f"this is device {self._device_id}, not {device_id}")
+            raise RefusedError(
+                rpc_code.NOT_FOUND, f"this is device {self._device_id}, not {device_id}"
+            )
 
     def _check_primary(self, device_id: int, election_id: p4r.Uint128) -> None:
         self._check_device(device_id)
         if U128.decode(election_id) != self._primary:
-            raise RefusedError(rpc_code.PERMISSION_DENIED, f"election id {self._primary} is primary")
+            raise RefusedError(
+                rpc_code.PERMISSION_DENIED, f"election id {self._primary} is primary"
+            )
 
     def _in_words(self, entity: p4r.Entity) -> dict[str, Any]:
         if entity.HasField("digest_entry"):
             return {"digest": self._schema.digests[entity.digest_entry.digest_id].alias}
         entry = P4TableEntry.decode(entity, self._schema)
-        words = {"table": entry.table_id, "match": entry.match_dict(self._schema), "priority": entry.priority}
+        words = {
+            "table": entry.table_id,
+            "match": entry.match_dict(self._schema),
+            "priority": entry.priority,
+        }
         # A deletion needs no action.
-        return words if entry.action is None else {**words, "action": entry.action_str(self._schema)}
+        return (
+            words if entry.action is None else {**words, "action": entry.action_str(self._schema)}
+        )
 
 
 def _key(entity: p4r.Entity) -> bytes:
-    """Return what tells an entity from others. Raises `RefusedError` for a kind that a recorder does not hold."""
+    """Return what tells an entity from others.
+
+    Raises `RefusedError` for a kind that a recorder does not hold.
+    """
     key = p4r.Entity()
     if entity.HasField("digest_entry"):
         key.digest_entry.digest_id = entity.digest_entry.digest_id
@@ -118,7 +144,9 @@ def _key(entity: p4r.Entity) -> bytes:
         key.table_entry.table_id, key.table_entry.priority = entry.table_id, entry.priority
         key.table_entry.match.extend(sorted(entry.match, key=lambda part: part.field_id))
     else:
-        raise RefusedError(rpc_code.UNIMPLEMENTED, f"a recorder holds no {entity.WhichOneof('entity')}")
+        raise RefusedError(
+            rpc_code.UNIMPLEMENTED, f"a recorder holds no {entity.WhichOneof('entity')}"
+        )
     return bytes(key.SerializeToString(deterministic=True))
 
 
@@ -127,4 +155,6 @@ def _selects(query: p4r.Entity, entity: p4r.Entity) -> bool:
     if query.HasField("digest_entry"):
         return entity.HasField("digest_entry") and not query.digest_entry.digest_id
     asked, held = query.table_entry, entity.table_entry
-    return entity.HasField("table_entry") and not asked.match and asked.table_id in (0, held.table_id)
+    return (
+        entity.HasField("table_entry") and not asked.match and asked.table_id in (0, held.table_id)
+    )

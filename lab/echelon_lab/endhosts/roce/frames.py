@@ -1,10 +1,11 @@
 """Packets of RoCE v2 as Ethernet frames, with their invariant CRC.
 
-The CRC covers everything from the IPv4 header on but what routers may change: type of service, time to live, checksums,
-and the congestion bits of the base transport header (annex A17.9.3). Switches may therefore mark packets.
+The CRC covers everything from the IPv4 header on but what routers may change: type of service, time
+to live, checksums, and the congestion bits of the base transport header (annex A17.9.3). Switches
+may therefore mark packets.
 
-The IPv4 identification counts the frames of a queue pair. It means nothing in packets that may not be fragmented (RFC
-6864), and tells a receiver in which order they were sent.
+The IPv4 identification counts the frames of a queue pair. It means nothing in packets that may not
+be fragmented (RFC 6864), and tells a receiver in which order they were sent.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _SHORTEST = HEADER_BYTES + ICRC_BYTES
 _IPV4 = Struct("!BBHHHBBH8s")
 _UDP = Struct("!HHHH")
 _BTH = Struct("!BBHII")
-"""Opcode; flags with the length of the padding; partition; queue pair below the congestion bits; packet number below
-the bit that asks for an acknowledgement."""
+"""Opcode; flags with the length of the padding; partition; queue pair below the congestion bits;
+packet number below the bit that asks for an acknowledgement."""
 _RETH = Struct("!QII")
 _AETH = Struct("!I")
 _READ = Struct("!H6s8x2s")
@@ -79,7 +80,12 @@ class QueuePairAddress:
     @property
     def connection(self) -> bytes:
         """The addresses and ports in the frames of this direction."""
-        return _ipv4(self.src_ip) + _ipv4(self.dst_ip) + self.src_port.to_bytes(2, "big") + ROCE_PORT_BYTES
+        return (
+            _ipv4(self.src_ip)
+            + _ipv4(self.dst_ip)
+            + self.src_port.to_bytes(2, "big")
+            + ROCE_PORT_BYTES
+        )
 
 
 class Packet(NamedTuple):
@@ -88,7 +94,9 @@ class Packet(NamedTuple):
     opcode: int
     dst_pair: int
     psn: int
-    """The packet's number; of an acknowledgement, the newest that has arrived, or the first that is missing."""
+    """The packet's number; of an acknowledgement, the newest that has arrived, or the first that is
+    missing.
+    """
     asks: bool = False
     """Whether it asks for an acknowledgement."""
     payload_bytes: int = 0
@@ -98,7 +106,9 @@ class Packet(NamedTuple):
 
 
 class PairFrames:
-    """The frames of one direction between two queue pairs, numbered in the order in which they are built."""
+    """The frames of one direction between two queue pairs, numbered in the order in which they are
+    built.
+    """
 
     __slots__ = ("_before", "_identification", "address")
 
@@ -107,24 +117,39 @@ class PairFrames:
         self._identification = 0
         self._before = _mac(address.dst_mac) + _mac(address.src_mac) + b"\x08\x00"
 
-    def write(self, opcode: int, psn: int, payload_bytes: int, message_bytes: int, *, asks: bool) -> bytes:
-        """Return a packet of RDMA WRITE, whose first packet tells the length of the message. The payload is zeros."""
+    def write(
+        self, opcode: int, psn: int, payload_bytes: int, message_bytes: int, *, asks: bool
+    ) -> bytes:
+        """Return a packet of RDMA WRITE, whose first packet tells the length of the message.
+
+        The payload is zeros.
+        """
         pad_bytes = -payload_bytes % 4
-        target = _RETH.pack(0, _REMOTE_KEY, message_bytes) if opcode in (WRITE_FIRST, WRITE_ONLY) else b""
-        return self._frame(opcode, psn, target + bytes(payload_bytes + pad_bytes), pad_bytes, asks=asks)
+        target = (
+            _RETH.pack(0, _REMOTE_KEY, message_bytes)
+            if opcode in (WRITE_FIRST, WRITE_ONLY)
+            else b""
+        )
+        return self._frame(
+            opcode, psn, target + bytes(payload_bytes + pad_bytes), pad_bytes, asks=asks
+        )
 
     def acknowledge(self, psn: int, syndrome: int, messages: int) -> bytes:
         """Return an acknowledgement, which also tells how many messages have arrived."""
         return self._frame(ACKNOWLEDGE, psn, _AETH.pack(syndrome << 24 | messages % NUMBERS))
 
-    def _frame(self, opcode: int, psn: int, rest: bytes, pad_bytes: int = 0, *, asks: bool = False) -> bytes:
+    def _frame(
+        self, opcode: int, psn: int, rest: bytes, pad_bytes: int = 0, *, asks: bool = False
+    ) -> bytes:
         address, number = self.address, self._identification
         self._identification = number + 1 & 0xFFFF
         udp_bytes = 8 + _BTH.size + len(rest) + ICRC_BYTES
         head = (0x45, DSCP << 2 | _ECT0, 20 + udp_bytes, number, _DO_NOT_FRAGMENT, _TTL, 17)
         ends = _ipv4(address.src_ip) + _ipv4(address.dst_ip)
         checksum = internet_checksum(_IPV4.pack(*head, 0, ends))
-        bth = _BTH.pack(opcode, pad_bytes << 4, _DEFAULT_PARTITION, address.dst_pair, _ASKS * asks | psn)
+        bth = _BTH.pack(
+            opcode, pad_bytes << 4, _DEFAULT_PARTITION, address.dst_pair, _ASKS * asks | psn
+        )
         udp = _UDP.pack(address.src_port, ROCE_PORT, udp_bytes, 0)
         frame = b"".join((self._before, _IPV4.pack(*head, checksum, ends), udp, bth, rest))
         return frame + invariant_crc(frame)
@@ -142,9 +167,15 @@ def invariant_crc(frame: bytes) -> bytes:
 def parse(frame: bytes) -> Packet | None:
     """Return what a frame carries.
 
-    None stands for all frames but IPv4 without options, UDP to the port of RoCE, with the right invariant CRC.
+    None stands for all frames but IPv4 without options, UDP to the port of RoCE, with the right
+    invariant CRC.
     """
-    if len(frame) < _SHORTEST or frame[12:15] != _PLAIN_UDP or frame[23] != 17 or frame[36:38] != ROCE_PORT_BYTES:
+    if (
+        len(frame) < _SHORTEST
+        or frame[12:15] != _PLAIN_UDP
+        or frame[23] != 17
+        or frame[36:38] != ROCE_PORT_BYTES
+    ):
         return None
     # The length of the packet, not of the frame: a link may have padded it.
     end = ETHERNET_BYTES + int.from_bytes(frame[16:18], "big") - ICRC_BYTES
@@ -162,7 +193,15 @@ def parse(frame: bytes) -> Packet | None:
         rest_bytes -= _RETH.size
     payload_bytes = max(0, rest_bytes - (flags >> 4 & 3))
     identification = int.from_bytes(frame[18:20], "big")
-    return Packet(opcode, pair % NUMBERS, number % NUMBERS, number >= _ASKS, payload_bytes, syndrome, identification)
+    return Packet(
+        opcode,
+        pair % NUMBERS,
+        number % NUMBERS,
+        number >= _ASKS,
+        payload_bytes,
+        syndrome,
+        identification,
+    )
 
 
 def _ipv4(text: str) -> bytes:

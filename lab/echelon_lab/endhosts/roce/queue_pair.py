@@ -1,6 +1,8 @@
-"""The two ends of a connection between queue pairs. No I/O, no clock: every method returns the frames to send now.
+"""The two ends of a connection between queue pairs. No I/O, no clock: every method returns the
+frames to send now.
 
-Packets are counted from 0, without end; on the wire their numbers are modulo 2^24 (chapter 9.7 of the specification).
+Packets are counted from 0, without end; on the wire their numbers are modulo 2^24 (chapter 9.7 of
+the specification).
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from echelon_lab.endhosts.shim import PacketTally
 from echelon_lab.endhosts.transport import MAX_BACKOFF
 
 MAX_TIMEOUTS = 16
-"""Time-outs in a row after which a queue pair is given up. NICs give up after 7, which do not double; a flow that has
-to wait for others must not be given up."""
+"""Time-outs in a row after which a queue pair is given up. NICs give up after 7, which do not
+double; a flow that has to wait for others must not be given up."""
 
 _HALF = NUMBERS >> 1
 
@@ -42,8 +44,8 @@ class PairSettings:
     message_bytes: int = 1 << 17
     """Most bytes of a message. What is written is sent in as many messages as that takes."""
     timeout_ns: int = 2_000_000_000
-    """Time without acknowledgement after which everything is sent again that was not acknowledged. It doubles from
-    time-out to time-out, up to `MAX_BACKOFF` times as long."""
+    """Time without acknowledgement after which everything is sent again that was not acknowledged.
+    It doubles from time-out to time-out, up to `MAX_BACKOFF` times as long."""
 
 
 class _Sent:
@@ -145,7 +147,9 @@ class Requester:
     def _send(self, now_ns: int) -> list[bytes]:
         settings = self._settings
         out = []
-        while len(self._unacked) < settings.window_packets and (self._message_left or self._to_write):
+        while len(self._unacked) < settings.window_packets and (
+            self._message_left or self._to_write
+        ):
             is_first = not self._message_left
             if is_first:
                 self._message_bytes = self._message_left = self._to_write.popleft()
@@ -170,7 +174,9 @@ class Requester:
 
     def _frame(self, place: int, sent: _Sent) -> bytes:
         psn = (self._first_psn + self._acked + place) % NUMBERS
-        return self._frames.write(sent.opcode, psn, sent.payload_bytes, sent.message_bytes, asks=sent.asks)
+        return self._frames.write(
+            sent.opcode, psn, sent.payload_bytes, sent.message_bytes, asks=sent.asks
+        )
 
 
 _OPCODES = {
@@ -185,9 +191,19 @@ _OPCODES = {
 class Responder:
     """The receiving end. `address` is that of the data; its own frames go the other way."""
 
-    __slots__ = ("_expected", "_frames", "_identification", "_messages", "_missing", "_tally", "received_bytes")
+    __slots__ = (
+        "_expected",
+        "_frames",
+        "_identification",
+        "_messages",
+        "_missing",
+        "_tally",
+        "received_bytes",
+    )
 
-    def __init__(self, address: QueuePairAddress, tally: PacketTally | None = None, first_psn: int = 0) -> None:
+    def __init__(
+        self, address: QueuePairAddress, tally: PacketTally | None = None, first_psn: int = 0
+    ) -> None:
         self._frames = PairFrames(address.reversed())
         self._tally = PacketTally() if tally is None else tally
         self._expected = first_psn
@@ -199,7 +215,10 @@ class Responder:
 
     def on_packet(self, packet: Packet) -> bytes | None:
         """Take a packet of a message; return the acknowledgement to send, if any."""
-        if self._identification < 0 or packet.identification - self._identification & 0xFFFF < 0x8000:
+        if (
+            self._identification < 0
+            or packet.identification - self._identification & 0xFFFF < 0x8000
+        ):
             self._identification = packet.identification
         else:
             self._tally.reordered += 1

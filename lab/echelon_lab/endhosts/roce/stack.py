@@ -1,4 +1,6 @@
-"""RoCE v2 of one host: frames that arrive go to its queue pairs, and their answers go to its interface."""
+"""RoCE v2 of one host: frames that arrive go to its queue pairs, and their answers go to its
+interface.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ class RoceStack:
 class PairConnection:
     """A connection between queue pairs of two hosts of an emulation, which carries data one way.
 
-    Bytes that are written at one end are reported when they have arrived at the other. `on_lost` is called when the
-    connection is given up.
+    Bytes that are written at one end are reported when they have arrived at the other. `on_lost` is
+    called when the connection is given up.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class PairConnection:
         """Do nothing: applications connect queue pairs before they use them."""
 
     def write(self, length_bytes: int, on_received: Callable[[], None]) -> None:
-        """Write `length_bytes` more; call `on_received` when they and all bytes before them have arrived."""
+        """Write `length_bytes` more; call `on_received` when they and all bytes before them have
+        arrived.
+        """
         self._written += length_bytes
         self._expected.append((self._written, on_received))
         self._transmit(self._requester.write(self._src.clock.now_ns, length_bytes))

@@ -1,11 +1,13 @@
 """TCP segments as Ethernet frames, with all checksums right.
 
-A switch classifies a segment by its 5-tuple and by the payload that the IPv4 length implies. The payload is zeros, so
-that it adds nothing to the checksum, which is computed from the few numbers that change: the sum of a segment's words
-modulo 65535 is what RFC 1071 folds it to, and 32-bit numbers may be added whole since 2^16 = 1 there.
+A switch classifies a segment by its 5-tuple and by the payload that the IPv4 length implies. The
+payload is zeros, so that it adds nothing to the checksum, which is computed from the few numbers
+that change: the sum of a segment's words modulo 65535 is what RFC 1071 folds it to, and 32-bit
+numbers may be added whole since 2^16 = 1 there.
 
-The IPv4 identification counts the frames of a sender. It means nothing in packets that may not be fragmented (RFC
-6864), and tells a receiver, and whoever looks at a capture, in which order they were sent.
+The IPv4 identification counts the frames of a sender. It means nothing in packets that may not be
+fragmented (RFC 6864), and tells a receiver, and whoever looks at a capture, in which order they
+were sent.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ ETHERNET_BYTES = 14
 HEADER_BYTES = ETHERNET_BYTES + 20 + 20
 """Length of the headers without options."""
 STAMP_BYTES = 12
-"""Length of the timestamps option with its padding. Every segment has it once both ends have agreed on it."""
+"""Length of the timestamps option with its padding.
+
+Every segment has it once both ends have agreed on it.
+"""
 MIN_FRAME_BYTES = 60
 """Ethernet's shortest frame without its check sequence. Shorter frames are padded."""
 MAX_WINDOW_SCALE = 14
@@ -47,8 +52,8 @@ _DO_NOT_FRAGMENT = 0x4000
 _TTL_AND_PROTOCOL = _TTL << 8 | 6
 
 _AFTER_LENGTH = Struct("!HHHH12sIIHHHH")
-"""Identification, fragmentation, TTL and protocol, IPv4 checksum, addresses and ports, sequence number,
-acknowledgement, data offset and flags, window, TCP checksum, urgent pointer."""
+"""Identification, fragmentation, TTL and protocol, IPv4 checksum, addresses and ports, sequence
+number, acknowledgement, data offset and flags, window, TCP checksum, urgent pointer."""
 _STAMPS = Struct("!III")
 """Two NOPs, kind and length; time stamp, time stamp echoed."""
 _STAMP_OPTION = 0x0101080A
@@ -86,7 +91,11 @@ class TcpAddress:
     @property
     def key(self) -> bytes:
         """The bytes that `KEY` cuts out of the frames of this direction."""
-        return _ipv4(self.src_ip) + _ipv4(self.dst_ip) + (self.src_port << 16 | self.dst_port).to_bytes(4, "big")
+        return (
+            _ipv4(self.src_ip)
+            + _ipv4(self.dst_ip)
+            + (self.src_port << 16 | self.dst_port).to_bytes(4, "big")
+        )
 
 
 class Segment(NamedTuple):
@@ -129,15 +138,22 @@ def stamp_of(now_ns: int) -> int:
 
 
 def window_scale(window_bytes: int) -> int:
-    """Return the least shift by which a window fits its field. Raises `ValueError` if none does (more than 1 GiB)."""
+    """Return the least shift by which a window fits its field.
+
+    Raises `ValueError` if none does (more than 1 GiB).
+    """
     scale = max(0, window_bytes.bit_length() - 16)
     if scale > MAX_WINDOW_SCALE:
-        raise ValueError(f"a window of {window_bytes} bytes is more than TCP can announce: give less than 1 GiB")
+        raise ValueError(
+            f"a window of {window_bytes} bytes is more than TCP can announce: give less than 1 GiB"
+        )
     return scale
 
 
 class SegmentFrames:
-    """The frames of one direction of a connection, numbered in the order in which they are built."""
+    """The frames of one direction of a connection, numbered in the order in which they are
+    built.
+    """
 
     __slots__ = ("_ethernet", "_ports", "_stamped", "_sums", "address", "identification", "window")
 
@@ -149,8 +165,8 @@ class SegmentFrames:
         self._ethernet = _mac(address.dst_mac) + _mac(address.src_mac) + b"\x08\x00"
         self._ports = address.key
         addresses = int.from_bytes(self._ports[:4], "big") + int.from_bytes(self._ports[4:8], "big")
-        # Of the IPv4 header: version and length, fragmentation, TTL, protocol, addresses; of TCP: the pseudo header and
-        # the ports.
+        # Of the IPv4 header: version and length, fragmentation, TTL, protocol, addresses; of TCP:
+        # the pseudo header and the ports.
         self._sums = (
             0x4500 + _DO_NOT_FRAGMENT + _TTL_AND_PROTOCOL + addresses,
             6 + addresses + int.from_bytes(self._ports[8:], "big"),
@@ -163,10 +179,17 @@ class SegmentFrames:
         self._stamped = stamped
 
     def build(
-        self, seq: int, ack: int, flags: int, length_bytes: int = 0, ecn: int = NOT_ECT, stamp: int = 0, echo: int = 0
+        self,
+        seq: int,
+        ack: int,
+        flags: int,
+        length_bytes: int = 0,
+        ecn: int = NOT_ECT,
+        stamp: int = 0,
+        echo: int = 0,
     ) -> bytes:
-        """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are not agreed on are
-        left out."""
+        """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are
+        not agreed on are left out."""
         options = _STAMPS.pack(_STAMP_OPTION, stamp, echo) if self._stamped else b""
         option_sum = _STAMP_OPTION + stamp + echo if self._stamped else 0
         return self._build(seq, ack, flags, self.window, options, option_sum, length_bytes, ecn)
@@ -174,7 +197,9 @@ class SegmentFrames:
     def build_syn(self, seq: int, ack: int, flags: int, options: Options, window: int) -> bytes:
         """Return a segment without payload but with options. `window` is never scaled here."""
         packed = options.pack()
-        option_sum = sum(int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2))
+        option_sum = sum(
+            int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2)
+        )
         return self._build(seq, ack, flags, window, packed, option_sum)
 
     def _build(
@@ -194,7 +219,16 @@ class SegmentFrames:
         total = 20 + header_bytes + length_bytes
         offset_and_flags = header_bytes // 4 << 12 | flags
         ip_sum = self._sums[0] + ecn + total + number
-        tcp_sum = self._sums[1] + header_bytes + length_bytes + seq + ack + offset_and_flags + window + option_sum
+        tcp_sum = (
+            self._sums[1]
+            + header_bytes
+            + length_bytes
+            + seq
+            + ack
+            + offset_and_flags
+            + window
+            + option_sum
+        )
         numbers = _AFTER_LENGTH.pack(
             number,
             _DO_NOT_FRAGMENT,
@@ -208,13 +242,20 @@ class SegmentFrames:
             -tcp_sum % 0xFFFF,
             0,
         )
-        frame = self._ethernet + bytes([0x45, ecn]) + total.to_bytes(2, "big") + numbers + options + bytes(length_bytes)
+        frame = (
+            self._ethernet
+            + bytes([0x45, ecn])
+            + total.to_bytes(2, "big")
+            + numbers
+            + options
+            + bytes(length_bytes)
+        )
         return frame.ljust(MIN_FRAME_BYTES, b"\0")
 
 
 def parse(frame: bytes) -> Segment:
-    """Return the segment in a frame that is known to hold IPv4 without options and TCP. Raises `struct.error` if it is
-    cut."""
+    """Return the segment in a frame that is known to hold IPv4 without options and TCP. Raises
+    `struct.error` if it is cut."""
     tos, total, identification, seq, ack, offset, flags, window = _READ.unpack_from(frame, 15)
     length_bytes = total - 20 - (offset >> 4) * 4
     if offset >> 4 >= 8 and frame[_STAMP_OPTION_AT] == _STAMP_OPTION_BYTES:
@@ -224,7 +265,9 @@ def parse(frame: bytes) -> Segment:
 
 
 def parse_options(frame: bytes) -> Options:
-    """Return the options of a SYN. An option that cannot be read counts as absent, and so does everything after it."""
+    """Return the options of a SYN. An option that cannot be read counts as absent, and so does
+    everything after it.
+    """
     options = frame[HEADER_BYTES : ETHERNET_BYTES + 20 + (frame[46] >> 4) * 4]
     found: dict[int, bytes] = {}
     while options:

@@ -1,5 +1,5 @@
-"""TCP connections with both ends in C (tcp.c), for hosts whose network is in C: the same packets as those of `sender`
-and `stack`, many times as fast."""
+"""TCP connections with both ends in C (tcp.c), for hosts whose network is in C: the same packets as
+those of `sender` and `stack`, many times as fast."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class NativeTcp:
     def __init__(self, ends: NativeEnds, hosts: Mapping[str, Host]) -> None:
         self._ffi, self.library, _ = _library()
         ffi, network = self._ffi, ends.network
-        made = self.library.tcp_new(network_in_c(ffi, network.clock), network.when_told(self._on_told, once=False))
+        made = self.library.tcp_new(
+            network_in_c(ffi, network.clock), network.when_told(self._on_told, once=False)
+        )
         self.run = ffi.gc(not_null(made), self.library.tcp_free)
         """The structure in C."""
         self._notice = self.library.tcp_told(self.run)
@@ -65,12 +67,16 @@ class NativeTcp:
         on_lost: Callable[[], None],
         on_gone: Callable[[], None] | None = None,
     ) -> NativeConnection:
-        """Return a connection that is not open yet (`echelon_lab.endhosts.tcp.stack.Connection`)."""
+        """Return a connection that is not open yet
+        (`echelon_lab.endhosts.tcp.stack.Connection`).
+        """
         src, dst = between
         in_c = self._settings.get(settings)
         if in_c is None:
             in_c = self._settings[settings] = self._new_settings(settings)
-        number = self.library.tcp_connect(self._hosts[src], self._hosts[dst], *ports, in_c, counters)
+        number = self.library.tcp_connect(
+            self._hosts[src], self._hosts[dst], *ports, in_c, counters
+        )
         if not number:
             raise MemoryError
         connection = self._connections[number] = NativeConnection(self, number, on_lost, on_gone)
@@ -92,7 +98,11 @@ class NativeTcp:
             "is_mltcp": factor is not None,
         }
         if factor is not None:
-            made |= {"iteration_bytes": factor.iteration_bytes, "slope": factor.slope, "intercept": factor.intercept}
+            made |= {
+                "iteration_bytes": factor.iteration_bytes,
+                "slope": factor.slope,
+                "intercept": factor.intercept,
+            }
         return self._ffi.new("tcp_settings *", made)
 
     def new_counters(self) -> TcpCounters:
@@ -114,10 +124,22 @@ class NativeTcp:
 class NativeConnection:
     """A connection; see `echelon_lab.endhosts.tcp.stack.Connection`."""
 
-    __slots__ = ("_awaited", "_number", "_on_gone", "_on_lost", "_received_bytes", "_tcp", "_written")
+    __slots__ = (
+        "_awaited",
+        "_number",
+        "_on_gone",
+        "_on_lost",
+        "_received_bytes",
+        "_tcp",
+        "_written",
+    )
 
     def __init__(
-        self, tcp: NativeTcp, number: int, on_lost: Callable[[], None], on_gone: Callable[[], None] | None
+        self,
+        tcp: NativeTcp,
+        number: int,
+        on_lost: Callable[[], None],
+        on_gone: Callable[[], None] | None,
     ) -> None:
         self._tcp = tcp
         self._number = number
@@ -142,7 +164,9 @@ class NativeConnection:
         self._tcp.library.tcp_establish(self._tcp.run, self._number)
 
     def write(self, length_bytes: int, on_received: Callable[[], None] | None = None) -> None:
-        """Write `length_bytes` more; call `on_received` when they and all bytes before them have arrived."""
+        """Write `length_bytes` more; call `on_received` when they and all bytes before them have
+        arrived.
+        """
         self._written += length_bytes
         if on_received is not None:
             self._awaited.append((self._written, on_received))
@@ -151,7 +175,10 @@ class NativeConnection:
         self._tcp.library.tcp_write(self._tcp.run, self._number, length_bytes, False)
 
     def close(self) -> None:
-        """Close: nothing more will be written. When all is acknowledged, the connection is gone at both ends."""
+        """Close: nothing more will be written.
+
+        When all is acknowledged, the connection is gone at both ends.
+        """
         self._tcp.library.tcp_write(self._tcp.run, self._number, 0, True)
 
     def receive(self, received_bytes: int) -> None:

@@ -1,4 +1,7 @@
-"""The congestion window, in bytes: slow start, congestion avoidance, NewReno's recovery. Arithmetic only."""
+"""The congestion window, in bytes: slow start, congestion avoidance, NewReno's recovery.
+
+Arithmetic only.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ def initial_window(mss_bytes: int) -> int:
 
 
 class NewReno:
-    """The congestion window of RFC 5681 and 6582, with growth by bytes (RFC 3465: at most two segments for each
-    acknowledgement in slow start)."""
+    """The congestion window of RFC 5681 and 6582, with growth by bytes (RFC 3465: at most two
+    segments for each acknowledgement in slow start)."""
 
     __slots__ = ("_before", "_counted", "_mss", "cwnd", "initial", "ssthresh")
 
@@ -23,7 +26,9 @@ class NewReno:
         self.initial = initial_window(mss_bytes) if initial_bytes is None else initial_bytes
         self.cwnd = self.initial
         self.ssthresh = _NO_THRESHOLD
-        self._counted = 0  # bytes acknowledged towards the next segment of growth, in congestion avoidance
+        self._counted = (
+            0  # bytes acknowledged towards the next segment of growth, in congestion avoidance
+        )
         self._before = 0  # the threshold to restore if a loss turns out to be none
 
     def grow(self, acked_bytes: int, total_bytes: int) -> None:
@@ -51,7 +56,9 @@ class NewReno:
         self.cwnd = self.ssthresh + 3 * self._mss
 
     def inflate(self) -> None:
-        """Inflate the window by one segment: another duplicate means that another segment has left the network."""
+        """Inflate the window by one segment: another duplicate means that another segment has left
+        the network.
+        """
         self.cwnd += self._mss
 
     def deflate(self, acked_bytes: int) -> None:
@@ -61,22 +68,32 @@ class NewReno:
             self.cwnd += self._mss
 
     def leave_recovery(self, flight_bytes: int) -> None:
-        """Leave fast recovery after the full acknowledgement, without a burst if little is in flight."""
+        """Leave fast recovery after the full acknowledgement, without a burst if little is in
+        flight.
+        """
         self.cwnd = min(self.ssthresh, max(flight_bytes, self._mss) + self._mss)
 
     def time_out(self, flight_bytes: int, again: bool) -> None:
-        """React to a time-out. `again` marks the same segment once more, which says nothing new about the path."""
+        """React to a time-out.
+
+        `again` marks the same segment once more, which says nothing new about the path.
+        """
         if not again:
             self._shrink(flight_bytes)
         self.cwnd = self._mss
 
     def undo(self, flight_bytes: int) -> None:
-        """Undo the last reduction, because nothing was lost. Slow start leads back to the former window (RFC 4015)."""
+        """Undo the last reduction, because nothing was lost.
+
+        Slow start leads back to the former window (RFC 4015).
+        """
         self.ssthresh = self._before
         self.cwnd = flight_bytes + self.initial
 
     def restart(self) -> None:
-        """Restart after idleness of longer than a time-out: knowledge of the path is out of date."""
+        """Restart after idleness of longer than a time-out: knowledge of the path is out of
+        date.
+        """
         self.cwnd = min(self.cwnd, self.initial)
 
     def _shrink(self, flight_bytes: int) -> None:
@@ -89,11 +106,11 @@ class NewReno:
 class Aggressiveness:
     """The function F of a connection that carries `iteration_bytes` in each iteration.
 
-    Source: Rajasekaran et al., MLTCP, HotNets '24 (arXiv 2402.09589), section 3: in congestion avoidance, Reno's
-    additive increase is multiplied by ``F(bytes_ratio) = slope * bytes_ratio + intercept``. The paper's sender finds
-    the iterations of a connection by pauses in its acknowledgements, and learns how many bytes they have. Here the
-    number of bytes is known, and it is the same in every iteration, so the position in the byte sequence tells the
-    ratio.
+    Source: Rajasekaran et al., MLTCP, HotNets '24 (arXiv 2402.09589), section 3: in congestion
+    avoidance, Reno's additive increase is multiplied by ``F(bytes_ratio) = slope * bytes_ratio +
+    intercept``. The paper's sender finds the iterations of a connection by pauses in its
+    acknowledgements, and learns how many bytes they have. Here the number of bytes is known, and it
+    is the same in every iteration, so the position in the byte sequence tells the ratio.
     """
 
     iteration_bytes: int
@@ -107,11 +124,15 @@ class Aggressiveness:
 
 
 class MltcpWindow(NewReno):
-    """NewReno with the additive increase of MLTCP. Slow start and reactions to loss stay as they are."""
+    """NewReno with the additive increase of MLTCP. Slow start and reactions to loss stay as they
+    are.
+    """
 
     __slots__ = ("_aggressiveness",)
 
-    def __init__(self, aggressiveness: Aggressiveness, mss_bytes: int, initial_bytes: int | None = None) -> None:
+    def __init__(
+        self, aggressiveness: Aggressiveness, mss_bytes: int, initial_bytes: int | None = None
+    ) -> None:
         super().__init__(mss_bytes, initial_bytes)
         self._aggressiveness = aggressiveness
 

@@ -1,7 +1,8 @@
-"""The sending end of a connection. No I/O, no clock: every method returns the frames to send now, in order.
+"""The sending end of a connection. No I/O, no clock: every method returns the frames to send now,
+in order.
 
-Positions are counted in bytes of payload from 0, without end; on the wire they are modulo 2^32. The FIN counts as one
-byte after the last.
+Positions are counted in bytes of payload from 0, without end; on the wire they are modulo 2^32. The
+FIN counts as one byte after the last.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ from echelon_lab.endhosts.tcp.frames import (
     stamp_of,
     window_scale,
 )
-from echelon_lab.endhosts.tcp.newreno import Aggressiveness, MltcpWindow, NewReno, RetransmissionTimer
+from echelon_lab.endhosts.tcp.newreno import (
+    Aggressiveness,
+    MltcpWindow,
+    NewReno,
+    RetransmissionTimer,
+)
 
 MAX_TIMEOUTS = 15
 """Time-outs in a row after which a connection is given up (Linux: tcp_retries2)."""
@@ -49,8 +55,8 @@ class TcpSettings:
     receive_window_bytes: int = 1_000_000
     ecn: bool = False
     delayed_ack_ns: int = 40_000_000
-    """Time that a receiver waits for a second segment to acknowledge with the first (Linux's minimum; RFC 5681 allows
-    500 ms)."""
+    """Time that a receiver waits for a second segment to acknowledge with the first (Linux's
+    minimum; RFC 5681 allows 500 ms)."""
 
     aggressiveness: Aggressiveness | None = None
     """The function whose value MLTCP multiplies the additive increase by; None: NewReno."""
@@ -74,7 +80,9 @@ class TcpTally(PacketTally):
     timeouts: int = 0
     """Retransmission time-outs."""
     undone: int = 0
-    """Time-outs and fast retransmits that turned out to be mistaken: what was sent again had only been late."""
+    """Time-outs and fast retransmits that turned out to be mistaken: what was sent again had only
+    been late.
+    """
 
 
 class _State(Enum):
@@ -85,7 +93,8 @@ class _State(Enum):
 
 
 class TcpSender:
-    """The sending end. Begin with `open`, or with `establish` for a connection that was opened before time began.
+    """The sending end. Begin with `open`, or with `establish` for a connection that was opened
+    before time began.
 
     After every call look at `deadline_ns`, and call `on_deadline` at that time.
     """
@@ -123,9 +132,17 @@ class TcpSender:
         "timeouts",
     )
 
-    def __init__(self, address: TcpAddress, settings: TcpSettings, tally: TcpTally | None = None, isn: int = 0) -> None:
+    def __init__(
+        self,
+        address: TcpAddress,
+        settings: TcpSettings,
+        tally: TcpTally | None = None,
+        isn: int = 0,
+    ) -> None:
         if settings.mss_bytes < 1:
-            raise ValueError(f"packets of {settings.packet_bytes} bytes have no room for data: give more")
+            raise ValueError(
+                f"packets of {settings.packet_bytes} bytes have no room for data: give more"
+            )
         self._settings = settings
         self._frames = SegmentFrames(address)
         self._tally = TcpTally() if tally is None else tally
@@ -138,7 +155,9 @@ class TcpSender:
         self._peer_window = 0  # bytes
         self._peer_scale = 0
         self._peer_stamp = 0  # the newest, for it to be echoed
-        self._acked_of_peer = 0  # the sequence number that we acknowledge: of the peer's SYN, and of its FIN later
+        self._acked_of_peer = (
+            0  # the sequence number that we acknowledge: of the peer's SYN, and of its FIN later
+        )
         self._end = 0  # bytes that were written
         self._closing = False
         self._una = 0  # first byte that is not acknowledged
@@ -206,7 +225,9 @@ class TcpSender:
         self._closing = True
         return self._on_written(now_ns)
 
-    def on_segment(self, now_ns: int, segment: Segment, options: Options | None = None) -> Sequence[bytes]:
+    def on_segment(
+        self, now_ns: int, segment: Segment, options: Options | None = None
+    ) -> Sequence[bytes]:
         """Take a segment of the peer. `options` are given if it is a SYN."""
         flags = segment.flags
         if self._state is _State.SYN_SENT:
@@ -259,7 +280,7 @@ class TcpSender:
         # Even if the peer's window has closed meanwhile, the peer must hear of us.
         return self._send(now_ns) or [self._segment(now_ns, self._una)]
 
-    # --- handshake -----------------------------------------------------------------------------------------------
+    # -- handshake ---------------------------------------------------------------------------------
 
     def _syn(self, now_ns: int) -> bytes:
         window = self._settings.receive_window_bytes
@@ -311,7 +332,7 @@ class TcpSender:
         self._state = _State.GIVEN_UP
         self.deadline_ns = None
 
-    # --- sending -------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def _on_written(self, now_ns: int) -> Sequence[bytes]:
         if self._state is not _State.ESTABLISHED:
@@ -356,7 +377,9 @@ class TcpSender:
             at += length + (flags & FIN)
         if not out:
             if at == una and self.deadline_ns is None:
-                self.deadline_ns = now_ns + self._timer.rto_ns  # the peer's window is closed: ask it
+                self.deadline_ns = (
+                    now_ns + self._timer.rto_ns
+                )  # the peer's window is closed: ask it
             return out
         self._next = at
         if at > highest:
@@ -395,7 +418,7 @@ class TcpSender:
             seq, self._acked_of_peer, flags, length, stamp=stamp_of(now_ns), echo=self._peer_stamp
         )
 
-    # --- acknowledgements ----------------------------------------------------------------------------------------
+    # -- acknowledgements --------------------------------------------------------------------------
 
     def _on_ack(self, now_ns: int, segment: Segment) -> Sequence[bytes]:
         una = self._una
@@ -406,7 +429,12 @@ class TcpSender:
         window = segment.window << self._peer_scale
         opened = window != self._peer_window
         self._peer_window = window
-        if self._ecn and segment.flags & ECE and una + acked > self._ecn_recover and not self._lossy:
+        if (
+            self._ecn
+            and segment.flags & ECE
+            and una + acked > self._ecn_recover
+            and not self._lossy
+        ):
             # Once a window, and only if no loss has halved it already.
             if not self._recovering:
                 self._congestion.halve(self._highest - una)
@@ -425,8 +453,8 @@ class TcpSender:
     def _judge(self, segment: Segment) -> None:
         """Judge a retransmission by the first acknowledgement that advances after it.
 
-        If it answers something sent before the retransmission, that had only been late: everything is as if nothing had
-        been sent again (Eifel, RFC 3522 and 4015).
+        If it answers something sent before the retransmission, that had only been late: everything
+        is as if nothing had been sent again (Eifel, RFC 3522 and 4015).
         """
         assert self._doubted is not None
         late = segment.stamp is not None and self._doubted - segment.echo - 1 & _WRAP < _HALF
@@ -465,7 +493,9 @@ class TcpSender:
         elif self._lossy:
             self._lossy = una < self._recover
             congestion.grow(acked, una)
-        elif flight + self._mss > congestion.cwnd and not marked:  # RFC 3168, 6.1.2: no growth while ECE is heard
+        elif (
+            flight + self._mss > congestion.cwnd and not marked
+        ):  # RFC 3168, 6.1.2: no growth while ECE is heard
             congestion.grow(acked, una)
         self.deadline_ns = None if una == self._highest else now_ns + self._timer.rto_ns
         out += self._send(now_ns)

@@ -1,4 +1,6 @@
-"""TCP of one host: frames that arrive go to the ends of its connections, and their answers go to its interface."""
+"""TCP of one host: frames that arrive go to the ends of its connections, and their answers go to
+its interface.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ class TcpStack:
 
 
 class MovingCall:
-    """A call at a deadline that moves. Moving it later costs nothing, moving it earlier costs one event."""
+    """A call at a deadline that moves.
+
+    Moving it later costs nothing, moving it earlier costs one event.
+    """
 
     __slots__ = ("_call", "_clock", "_pending_ns")
 
@@ -162,9 +167,9 @@ class _ReceivingEnd:
 class Connection:
     """A connection between two hosts of an emulation.
 
-    Bytes that are written at one end are reported when they have arrived at the other. `on_lost` is called when the
-    connection is given up, `on_gone` when it has ended for whatever reason. Begin with `open` or `establish`; bytes
-    that are written before wait for it.
+    Bytes that are written at one end are reported when they have arrived at the other. `on_lost` is
+    called when the connection is given up, `on_gone` when it has ended for whatever reason. Begin
+    with `open` or `establish`; bytes that are written before wait for it.
     """
 
     __slots__ = ("_on_gone", "_on_lost", "_receiving", "_sending", "_written", "address")
@@ -204,14 +209,21 @@ class Connection:
         self._receiving.receiver.establish(sender.isn)
 
     def write(self, length_bytes: int, on_received: Callable[[], None] | None = None) -> None:
-        """Write `length_bytes` more; call `on_received` when they and all bytes before them have arrived."""
+        """Write `length_bytes` more; call `on_received` when they and all bytes before them have
+        arrived.
+        """
         self._written += length_bytes
         if on_received is not None:
             self._receiving.expected.append((self._written, on_received))
-        self._sending.transmit(self._sending.sender.write(self._sending.stack.clock.now_ns, length_bytes))
+        self._sending.transmit(
+            self._sending.sender.write(self._sending.stack.clock.now_ns, length_bytes)
+        )
 
     def close(self) -> None:
-        """Close: nothing more will be written. When all is acknowledged, the connection is gone at both ends."""
+        """Close: nothing more will be written.
+
+        When all is acknowledged, the connection is gone at both ends.
+        """
         self._sending.transmit(self._sending.sender.close(self._sending.stack.clock.now_ns))
 
     def on_end(self) -> None:
@@ -235,8 +247,8 @@ _HALF = 1 << 31
 class TcpReceiver:
     """The receiving end. It reads everything at once, so its window never closes.
 
-    `address` is that of the data; the receiver's own frames go the other way. After every call look at `deadline_ns`,
-    and call `on_deadline` at that time.
+    `address` is that of the data; the receiver's own frames go the other way. After every call look
+    at `deadline_ns`, and call `on_deadline` at that time.
     """
 
     __slots__ = (
@@ -258,7 +270,13 @@ class TcpReceiver:
         "received_bytes",
     )
 
-    def __init__(self, address: TcpAddress, settings: TcpSettings, tally: TcpTally | None = None, isn: int = 0) -> None:
+    def __init__(
+        self,
+        address: TcpAddress,
+        settings: TcpSettings,
+        tally: TcpTally | None = None,
+        isn: int = 0,
+    ) -> None:
         self._settings = settings
         self._frames = SegmentFrames(address.reversed())
         self._tally = TcpTally() if tally is None else tally
@@ -266,11 +284,14 @@ class TcpReceiver:
         self._base = 0  # sequence number of the first byte
         self._connected = False
         self._ecn = False
-        self._recent = 0  # the stamp to echo: of the first segment that is not acknowledged, or that came in order last
+        # the stamp to echo: of the first segment that is not acknowledged, or that came in order
+        # last
+        self._recent = 0
         self._ce = False  # congestion was experienced, and the sender has not said that it knows
         self._unanswered = 0
         self._identification = -1  # of the frame sent last among those that have arrived
-        # Data ahead of something missing: starts and ends of stretches that do not touch, by position.
+        # Data ahead of something missing: starts and ends of stretches that do not touch, by
+        # position.
         self._ahead: tuple[list[int], list[int]] = ([], [])
         self._fin_at: int | None = None
         self.received_bytes = 0
@@ -282,13 +303,24 @@ class TcpReceiver:
 
     def establish(self, peer_isn: int = 0) -> None:
         """Begin as if there had been a handshake with a `TcpSender` of the same settings."""
-        self._connect(peer_isn, window_scale(self._settings.receive_window_bytes), self._settings.ecn, stamped=True)
+        self._connect(
+            peer_isn,
+            window_scale(self._settings.receive_window_bytes),
+            self._settings.ecn,
+            stamped=True,
+        )
 
-    def on_segment(self, now_ns: int, segment: Segment, options: Options | None = None) -> bytes | None:
+    def on_segment(
+        self, now_ns: int, segment: Segment, options: Options | None = None
+    ) -> bytes | None:
         """Take a segment. `options` are given if it is a SYN."""
         ecn, length, identification, seq, _, flags, _, stamp, _ = segment
         if flags & (SYN | RST):
-            return self._on_syn(now_ns, segment, options or Options()) if flags & SYN and not flags & RST else None
+            return (
+                self._on_syn(now_ns, segment, options or Options())
+                if flags & SYN and not flags & RST
+                else None
+            )
         if not self._connected:
             return None
         if not length and not flags & FIN:
@@ -353,7 +385,9 @@ class TcpReceiver:
         self._frames.window = min(self._settings.receive_window_bytes >> scale, 0xFFFF)
 
     def _take(self, start: int, end: int) -> None:
-        """Take the bytes from `start` to before `end`, which arrived out of order or with something ahead."""
+        """Take the bytes from `start` to before `end`, which arrived out of order or with something
+        ahead.
+        """
         done = self.received_bytes
         starts, ends = self._ahead
         # The stretches that touch the new one: it becomes one with them.
@@ -378,4 +412,6 @@ class TcpReceiver:
         self.deadline_ns = None
         acked = self._base + self.received_bytes + self.ended & _WRAP
         flags = ACK | ECE if self._ce else ACK
-        return self._frames.build(self._isn + 1 & _WRAP, acked, flags, stamp=stamp_of(now_ns), echo=self._recent)
+        return self._frames.build(
+            self._isn + 1 & _WRAP, acked, flags, stamp=stamp_of(now_ns), echo=self._recent
+        )

@@ -24,16 +24,16 @@ from echelon_lab.hosts.backends.interfaces import (
 from echelon_lab.hosts.backends.mininet import MininetFabric
 
 _GROUPS = 1 << 24
-"""A number above all process ids. The links that a process makes are in a group of their own: this number plus its
-id."""
+"""A number above all process ids. The links that a process makes are in a group of their own: this
+number plus its id."""
 
 
 class NamespaceFabric(HostFabric):
     """A `HostFabric` of namespaces without names.
 
-    A file descriptor of this process holds each namespace, which has no name. So nothing is left of the namespace and
-    the interfaces in it when the process ends. One batch makes all links, each end in its place; then one batch for
-    each host sets the host's addresses.
+    A file descriptor of this process holds each namespace, which has no name. So nothing is left of
+    the namespace and the interfaces in it when the process ends. One batch makes all links, each
+    end in its place; then one batch for each host sets the host's addresses.
     """
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
@@ -44,7 +44,9 @@ class NamespaceFabric(HostFabric):
     def __enter__(self) -> Self:
         with ExitStack() as building:
             building.callback(self._release)
-            self._hosts = dict(zip(self._fabric.hosts, new_namespaces(len(self._fabric.hosts)), strict=True))
+            self._hosts = dict(
+                zip(self._fabric.hosts, new_namespaces(len(self._fabric.hosts)), strict=True)
+            )
             building.callback(self._remove_links)
             run_batch(Batch(self._links(), "links of the fabric", named=self._descriptors()))
             interfaces = {host: self.host_interface(host) for host in self._hosts}
@@ -58,7 +60,9 @@ class NamespaceFabric(HostFabric):
             )
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
                 ends = [(here, interface) for interface in self._switch_interfaces()]
-                ends += [(held.inside, self.host_interface(host)) for host, held in self._hosts.items()]
+                ends += [
+                    (held.inside, self.host_interface(host)) for host, held in self._hosts.items()
+                ]
                 for where, interface in ends:
                     switch_offloads_off(where, interface)
                 for where, interface in ends:
@@ -80,7 +84,9 @@ class NamespaceFabric(HostFabric):
         for cable in self._fabric.cables:
             # The host's end is made in the host's namespace, the switch's end in this one.
             here, there = (cable.b, cable.a) if cable.a.node in self._hosts else (cable.a, cable.b)
-            lines.append(f"link add {self._end(here)} group {self._group} type veth peer {self._end(there)}")
+            lines.append(
+                f"link add {self._end(here)} group {self._group} type veth peer {self._end(there)}"
+            )
         return [*lines, *(f"link set {interface} up" for interface in self._switch_interfaces())]
 
     def _end(self, end: LinkEnd) -> str:
@@ -88,11 +94,15 @@ class NamespaceFabric(HostFabric):
         held = self._hosts.get(end.node)
         if held is None:
             return words
-        return f"{words} address {self._fabric.hosts[end.node].mac} netns /proc/self/fd/{held.descriptor}"
+        return (
+            f"{words} address {self._fabric.hosts[end.node].mac} netns"
+            f" /proc/self/fd/{held.descriptor}"
+        )
 
     def _remove_links(self) -> None:
-        """Remove all links in one call. One by one, the kernel would wait for a grace period after each; if they were
-        left to it, it would remove them some time after the last user of their namespace has gone."""
+        """Remove all links in one call. One by one, the kernel would wait for a grace period after
+        each; if they were left to it, it would remove them some time after the last user of their
+        namespace has gone."""
         if run_batch(Batch([f"link show group {self._group}"], "links of the fabric")):
             run_batch(Batch([f"link delete group {self._group}"], "links of the fabric"))
 

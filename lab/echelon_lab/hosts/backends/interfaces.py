@@ -1,4 +1,5 @@
-"""Interfaces and network namespaces: their names, addresses and neighbours, offloads, and whether frames pass.
+"""Interfaces and network namespaces: their names, addresses and neighbours, offloads, and whether
+frames pass.
 
 What `ip` does not have uses ioctl(2) on a socket. The numbers are those of Linux's
 include/uapi/linux/{sockios,ethtool,if}.h.
@@ -28,7 +29,9 @@ from echelon.model.fabric.model import Fabric
 from echelon.switches.processes import enter
 
 _OWN = "/proc/thread-self/ns/net"
-_IPV6_SWITCHES = [Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6") for name in ("all", "default")]
+_IPV6_SWITCHES = [
+    Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6") for name in ("all", "default")
+]
 """These files are about the namespace of the thread that opens them."""
 
 
@@ -69,10 +72,14 @@ def _visit(paths: Sequence[str | None]) -> Sequence[HeldNamespace]:
                 for switch in _IPV6_SWITCHES:
                     with suppress(FileNotFoundError):
                         switch.write_text("1")
-                namespace = HeldNamespace(os.open(_OWN, os.O_RDONLY), socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                namespace = HeldNamespace(
+                    os.open(_OWN, os.O_RDONLY), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                )
             except OSError as error:
                 verb = "made" if path is None else "entered"
-                raise RunError(f"a network namespace cannot be {verb}: {error.strerror} (run it as root)") from None
+                raise RunError(
+                    f"a network namespace cannot be {verb}: {error.strerror} (run it as root)"
+                ) from None
             undoing.callback(namespace.close)
             held.append(namespace)
         undoing.pop_all()
@@ -87,8 +94,9 @@ _AT_ONCE = 8
 class Batch:
     """Lines for one `ip` process.
 
-    pyroute2 could do the same, but a fabric of n hosts has n (n - 1) neighbour entries: one takes it 0.5 ms of
-    processor time, and `ip` 0.01 ms (1000 entries on one interface, pyroute2 0.9.7, iproute2 6.1).
+    pyroute2 could do the same, but a fabric of n hosts has n (n - 1) neighbour entries: one takes
+    it 0.5 ms of processor time, and `ip` 0.01 ms (1000 entries on one interface, pyroute2 0.9.7,
+    iproute2 6.1).
     """
 
     lines: Sequence[str]
@@ -101,7 +109,10 @@ class Batch:
 
 
 def run_batch(batch: Batch) -> str:
-    """Run a batch, and return what `ip` prints. Raises `RunError` that says which line failed and why."""
+    """Run a batch, and return what `ip` prints.
+
+    Raises `RunError` that says which line failed and why.
+    """
     command = ["ip", "-batch", "-"]
     descriptors = list(batch.named)
     if batch.descriptor is not None:
@@ -109,10 +120,17 @@ def run_batch(batch: Batch) -> str:
         descriptors.append(batch.descriptor)
     try:
         done = subprocess.run(
-            command, input="\n".join(batch.lines), capture_output=True, text=True, check=False, pass_fds=descriptors
+            command,
+            input="\n".join(batch.lines),
+            capture_output=True,
+            text=True,
+            check=False,
+            pass_fds=descriptors,
         )
     except FileNotFoundError as error:
-        raise RunError(f"{error.filename} is not installed (apt-get install iproute2 util-linux)") from None
+        raise RunError(
+            f"{error.filename} is not installed (apt-get install iproute2 util-linux)"
+        ) from None
     if done.returncode:
         raise RunError(f"{batch.where}: {_reason(done.stderr, batch.lines)}")
     return done.stdout
@@ -147,15 +165,23 @@ def address(fabric: Fabric, host: str) -> str:
 
 
 def address_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
-    """Return the lines that give `interfaces` (by host) their IPv4 addresses. They have their MAC addresses already."""
+    """Return the lines that give `interfaces` (by host) their IPv4 addresses.
+
+    They have their MAC addresses already.
+    """
     return {
-        host: ("link set lo up", f"address add {address(fabric, host)} dev {interface}", f"link set {interface} up")
+        host: (
+            "link set lo up",
+            f"address add {address(fabric, host)} dev {interface}",
+            f"link set {interface} up",
+        )
         for host, interface in interfaces.items()
     }
 
 
 def neighbour_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
-    """Return the lines that let each host reach all others without ARP, since switches do not flood.
+    """Return the lines that let each host reach all others without ARP, since switches do not
+    flood.
 
     The interfaces must have their addresses.
     """
@@ -163,7 +189,11 @@ def neighbour_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
     different = sorted(set(networks.values()))
     return {
         host: [
-            *(f"route replace {network} dev {interface}" for network in different if network != networks[host]),
+            *(
+                f"route replace {network} dev {interface}"
+                for network in different
+                if network != networks[host]
+            ),
             *(
                 f"neighbour replace {other.ipv4} lladdr {other.mac} dev {interface} nud permanent"
                 for name, other in fabric.hosts.items()
@@ -179,10 +209,11 @@ _LONGEST_END = len("-eth509")
 
 
 def interface_names(fabric: Fabric) -> Mapping[tuple[str, int], str]:
-    """Return the name of each interface by (node, port), such as `s1-eth3`. Names are unique in the fabric.
+    """Return the name of each interface by (node, port), such as `s1-eth3`. Names are unique in the
+    fabric.
 
-    Where a node's name is too long, its beginning and a number stand for it: `aggregation-pod1-1` becomes `aggreg.5`.
-    Names of nodes have no dot, so no other node has such a name.
+    Where a node's name is too long, its beginning and a number stand for it: `aggregation-pod1-1`
+    becomes `aggreg.5`. Names of nodes have no dot, so no other node has such a name.
     """
     names: dict[tuple[str, int], str] = {}
     for number, (node, ports) in enumerate(fabric.ports.items(), start=1):
@@ -195,14 +226,16 @@ def interface_names(fabric: Fabric) -> Mapping[tuple[str, int], str]:
 
 
 class HostFabric(ABC):
-    """The hosts of a fabric, each in a network namespace of its own, and the interfaces of its switches.
+    """The hosts of a fabric, each in a network namespace of its own, and the interfaces of its
+    switches.
 
-    It is a context manager, to be entered once: inside, all interfaces exist and are up. Entering raises `RunError`,
-    one line that says what is missing.
+    It is a context manager, to be entered once: inside, all interfaces exist and are up. Entering
+    raises `RunError`, one line that says what is missing.
 
-    Every host has the fabric's MAC address and IPv4 address (in a network of 16 bits), permanent ARP entries for all
-    other hosts, no IPv6, and no offloads: it sends frames with IP packets of at most `mtu_bytes` and with checksums.
-    Switches limit the rates of what they send. Links are as fast as the machine, without the fabric's delays.
+    Every host has the fabric's MAC address and IPv4 address (in a network of 16 bits), permanent
+    ARP entries for all other hosts, no IPv6, and no offloads: it sends frames with IP packets of at
+    most `mtu_bytes` and with checksums. Switches limit the rates of what they send. Links are as
+    fast as the machine, without the fabric's delays.
     """
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
@@ -247,7 +280,8 @@ _POLL_S = 0.001
 
 
 def switch_offloads_off(where: socket.socket, interface: str) -> None:
-    """Switch offloads off, so that `interface` sends frames as on a wire: no larger than its MTU, with checksums.
+    """Switch offloads off, so that `interface` sends frames as on a wire: no larger than its MTU,
+    with checksums.
 
     Raises `RunError`.
     """
@@ -258,24 +292,32 @@ def switch_offloads_off(where: socket.socket, interface: str) -> None:
             fcntl.ioctl(where, _SIOCETHTOOL, request)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:  # the interface has no such offload
-                raise RunError(f"interface {interface}: {name} cannot be switched off: {error.strerror}") from None
+                raise RunError(
+                    f"interface {interface}: {name} cannot be switched off: {error.strerror}"
+                ) from None
 
 
 def switch_ipv6_off(interface: str) -> None:
-    """Keep the kernel from sending router solicitations and multicast reports on an interface of this namespace."""
+    """Keep the kernel from sending router solicitations and multicast reports on an interface of
+    this namespace.
+    """
     with suppress(FileNotFoundError):
         Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
 
 
 def await_running(where: socket.socket, interface: str) -> None:
-    """Wait until frames pass: the kernel (linkwatch) may drop them for up to a second after a link is up.
+    """Wait until frames pass: the kernel (linkwatch) may drop them for up to a second after a link
+    is up.
 
     Raises `RunError` if that takes too long.
     """
     give_up_at = time.monotonic() + _UP_S
     while not _flags(where, interface) & _IFF_RUNNING:
         if time.monotonic() > give_up_at:
-            raise RunError(f"interface {interface}: its link is not up after {_UP_S:g} s (is the machine overloaded?)")
+            raise RunError(
+                f"interface {interface}: its link is not up after {_UP_S:g} s (is the machine"
+                " overloaded?)"
+            )
         time.sleep(_POLL_S)
 
 

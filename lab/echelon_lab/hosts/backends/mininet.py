@@ -35,7 +35,10 @@ def missing() -> str | None:
 
 
 def load_mininet() -> None:
-    """Make `import mininet.net` work, without the rest of Debian's Python packages. Raises `RunError`."""
+    """Make `import mininet.net` work, without the rest of Debian's Python packages.
+
+    Raises `RunError`.
+    """
     if "mininet.net" in sys.modules:
         return
     reason = missing()
@@ -66,7 +69,10 @@ def _found() -> importlib.machinery.ModuleSpec | None:
 
 
 def _replace_distutils() -> None:
-    """Put a stand-in for distutils, which Python 3.12 removed. Mininet compares versions of Open vSwitch with it."""
+    """Put a stand-in for distutils, which Python 3.12 removed.
+
+    Mininet compares versions of Open vSwitch with it.
+    """
     package, version = ModuleType("distutils"), ModuleType("distutils.version")
     version.StrictVersion = tuple  # type: ignore[attr-defined]
     package.version = version  # type: ignore[attr-defined]
@@ -87,17 +93,22 @@ class MininetFabric(HostFabric):
 
         from echelon_lab.hosts.backends.mininet_nodes import FabricTopo, PassiveSwitch, prepare
 
-        # Otherwise Mininet would raise limits of the whole machine (files, buffers, backlogs) for good.
+        # Otherwise Mininet would raise limits of the whole machine (files, buffers, backlogs) for
+        # good.
         Mininet.inited = True
         with ExitStack() as building:
-            net = Mininet(topo=FabricTopo(self._fabric), switch=PassiveSwitch, controller=None, build=False)
+            net = Mininet(
+                topo=FabricTopo(self._fabric), switch=PassiveSwitch, controller=None, build=False
+            )
             building.callback(net.stop)
             try:
                 net.build()
             except Exception as error:  # Mininet has no narrower class
                 raise RunError(f"Mininet: {' '.join(str(error).split())}") from None
             hosts = {host: net[host] for host in self._fabric.hosts}
-            prepare(self._fabric, hosts, [net[switch] for switch in self._fabric.switches], self._mtu)
+            prepare(
+                self._fabric, hosts, [net[switch] for switch in self._fabric.switches], self._mtu
+            )
             self._processes = {host: node.pid for host, node in hosts.items()}
             self._closing = building.pop_all()
         return self

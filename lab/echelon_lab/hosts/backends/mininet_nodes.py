@@ -1,9 +1,10 @@
-"""Mininet nodes of our own: a topology, switches and a controller, also for `mn --custom`; and networks as fabrics.
+"""Mininet nodes of our own: a topology, switches and a controller, also for `mn --custom`; and
+networks as fabrics.
 
 Import this module after `load_mininet`.
 
-Errors end the command after one line. An exception would make Mininet kill processes by their names, including those
-that it did not start.
+Errors end the command after one line. An exception would make Mininet kill processes by their
+names, including those that it did not start.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ _TAIL_LINES = 3
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """A Mininet topology of a fabric, with its names, ports and addresses, and its rates as Mininet's `bw`."""
+    """A Mininet topology of a fabric, with its names, ports and addresses, and its rates as
+    Mininet's `bw`.
+    """
 
     def build(self, fabric: Fabric) -> None:
         names = interface_names(fabric)
@@ -67,13 +70,22 @@ class FabricTopo(Topo):  # type: ignore[misc]
             self.addSwitch(switch.name, dpid=f"{switch.device_id:x}")
 
         def end(number: int, at: LinkEnd) -> Mapping[str, object]:
-            out: dict[str, object] = {f"port{number}": at.port, f"intfName{number}": names[at.node, at.port]}
+            out: dict[str, object] = {
+                f"port{number}": at.port,
+                f"intfName{number}": names[at.node, at.port],
+            }
             if at.node in fabric.hosts:
                 out[f"addr{number}"] = fabric.hosts[at.node].mac
             return out
 
         for cable in fabric.cables:
-            self.addLink(cable.a.node, cable.b.node, bw=cable.rate_bps / 10**6, **end(1, cable.a), **end(2, cable.b))
+            self.addLink(
+                cable.a.node,
+                cable.b.node,
+                bw=cable.rate_bps / 10**6,
+                **end(1, cable.a),
+                **end(2, cable.b),
+            )
 
 
 class PassiveSwitch(Switch):  # type: ignore[misc]
@@ -86,8 +98,8 @@ class PassiveSwitch(Switch):  # type: ignore[misc]
 class P4Switch(Switch):  # type: ignore[misc]
     """A switch of a target, in the namespace that `mn` runs in.
 
-    With the controller `echelon` it forwards. Without one, its P4Runtime service waits for a program, at the address
-    that `mn` shows.
+    With the controller `echelon` it forwards. Without one, its P4Runtime service waits for a
+    program, at the address that `mn` shows.
     """
 
     target: ClassVar[str]
@@ -99,7 +111,9 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     def start(self, controllers: Sequence[Any]) -> None:
         """Start the switch. Mininet calls it when all nodes and links exist."""
-        self._controllers = [controller for controller in controllers if isinstance(controller, EchelonController)]
+        self._controllers = [
+            controller for controller in controllers if isinstance(controller, EchelonController)
+        ]
         try:
             network = _prepared(self)
             self._process = _launch(self, network)
@@ -111,8 +125,8 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     @classmethod
     def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:  # noqa: N802
-        """Wait for all switches, and until they hold what the controller wants. Mininet calls it after it has started
-        the switches."""
+        """Wait for all switches, and until they hold what the controller wants. Mininet calls it
+        after it has started the switches."""
         for switch in switches:
             try:
                 switch.process.wait_ready()
@@ -122,7 +136,10 @@ class P4Switch(Switch):  # type: ignore[misc]
         for switch in switches:
             while not switch.connected():
                 if time.monotonic() > give_up_at:
-                    _end(switch, RunError(f"switch {switch.name}: not at its intent after {READY_S:g} s"))
+                    _end(
+                        switch,
+                        RunError(f"switch {switch.name}: not at its intent after {READY_S:g} s"),
+                    )
                 time.sleep(_POLL_S)
         return switches
 
@@ -132,7 +149,9 @@ class P4Switch(Switch):  # type: ignore[misc]
         return self._process
 
     def connected(self) -> bool:
-        """Return whether the controller `echelon`, if there is one, has brought the switch to its intent."""
+        """Return whether the controller `echelon`, if there is one, has brought the switch to its
+        intent.
+        """
         try:
             self.process.check()
             return all(controller.has_ready(self.name) for controller in self._controllers)
@@ -152,12 +171,15 @@ def switch_class(target: str) -> type[P4Switch]:
 
 
 class EchelonController(Controller):  # type: ignore[misc]
-    """The node of `--controller echelon[,policy=NAME][,port=PORT]`: `echelon serve` for all switches of the network.
+    """The node of `--controller echelon[,policy=NAME][,port=PORT]`: `echelon serve` for all
+    switches of the network.
 
     It has no jobs at first; `echelon job submit` adds some.
     """
 
-    def __init__(self, name: str, policy: str = "echelon", port: int | None = None, **params: Any) -> None:
+    def __init__(
+        self, name: str, policy: str = "echelon", port: int | None = None, **params: Any
+    ) -> None:
         self._policy = policy
         self._entries: dict[str, Mapping[str, object]] = {}
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -178,13 +200,18 @@ class EchelonController(Controller):  # type: ignore[misc]
         return True
 
     def checkListening(self) -> None:  # noqa: N802
-        """Do nothing: the service reports a port that is taken, so Mininet need not try it with telnet."""
+        """Do nothing: the service reports a port that is taken, so Mininet need not try it with
+        telnet.
+        """
 
     def start(self) -> None:
         """Do nothing: Mininet calls it before there are switches (see `attach`)."""
 
     def attach(self, network: Network, switch: str, entry: Mapping[str, object]) -> None:
-        """Add a switch, and start the service once all switches of the network are known. Raises `RunError`."""
+        """Add a switch, and start the service once all switches of the network are known.
+
+        Raises `RunError`.
+        """
         self._entries[switch] = entry
         if len(self._entries) < len(network.fabric.switches):
             return
@@ -199,12 +226,22 @@ class EchelonController(Controller):  # type: ignore[misc]
             "store": "sqlite:state.db",
         }
         (directory / "echelon.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-        serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(directory / "echelon.yaml")]
+        serve = [
+            sys.executable,
+            "-Pm",
+            "echelon",
+            "serve",
+            "--config",
+            str(directory / "echelon.yaml"),
+        ]
         self._daemon = start([*DIES_WITH_CALLER, *serve], self._log)
         info(f"\n*** {self.name}: echelon watch --url {self.url}; files in {directory}\n")
 
     def has_ready(self, switch: str) -> bool:
-        """Return whether all switches are at their intents. Raises `RunError` if the service has ended."""
+        """Return whether all switches are at their intents.
+
+        Raises `RunError` if the service has ended.
+        """
         if self._daemon is None:
             return False
         status = self._daemon.poll()
@@ -300,9 +337,13 @@ def interfaces_of(switch: Switch) -> Mapping[int, str]:
 
 
 def prepare(
-    fabric: Fabric, hosts: Mapping[str, Node], switches: Iterable[Switch], mtu_bytes: int | None = None
+    fabric: Fabric,
+    hosts: Mapping[str, Node],
+    switches: Iterable[Switch],
+    mtu_bytes: int | None = None,
 ) -> None:
-    """Make hosts and switches what `HostFabric` describes; Mininet has given the hosts their addresses.
+    """Make hosts and switches what `HostFabric` describes; Mininet has given the hosts their
+    addresses.
 
     Without `mtu_bytes`, MTUs stay as Mininet set them. Raises `RunError`.
     """
@@ -315,7 +356,11 @@ def prepare(
         for namespace in held.values():
             closing.callback(namespace.close)
         batches = [
-            Batch([*_mtus([names[host]], mtu_bytes), *setups[host]], f"host {host}", held[host].descriptor)
+            Batch(
+                [*_mtus([names[host]], mtu_bytes), *setups[host]],
+                f"host {host}",
+                held[host].descriptor,
+            )
             for host in names
         ]
         run_batches([Batch(_mtus(ports, mtu_bytes), "switches"), *batches])
@@ -330,18 +375,27 @@ def prepare(
 
 
 def _mtus(interfaces: Sequence[str], mtu_bytes: int | None) -> Sequence[str]:
-    return [] if mtu_bytes is None else [f"link set {interface} mtu {mtu_bytes}" for interface in interfaces]
+    return (
+        []
+        if mtu_bytes is None
+        else [f"link set {interface} mtu {mtu_bytes}" for interface in interfaces]
+    )
 
 
 def network_of(switch: Switch) -> Network:
-    """Return the network that `switch` belongs to. Raises `RunError` if no fabric can describe it."""
+    """Return the network that `switch` belongs to.
+
+    Raises `RunError` if no fabric can describe it.
+    """
     hosts, switches, links = reach(switch)
     spec = _spec(hosts, switches, links)
     return Network(spec, build_fabric(spec), hosts, switches)
 
 
 def reach(switch: Switch) -> tuple[Mapping[str, Node], Mapping[str, Switch], Sequence[Any]]:
-    """Return the hosts and switches (by name) and the links that can be reached from `switch`, including itself."""
+    """Return the hosts and switches (by name) and the links that can be reached from `switch`,
+    including itself.
+    """
     hosts: dict[str, Node] = {}
     switches: dict[str, Switch] = {switch.name: switch}
     links: dict[int, Any] = {}
@@ -358,17 +412,25 @@ def reach(switch: Switch) -> tuple[Mapping[str, Node], Mapping[str, Switch], Seq
     return hosts, switches, list(links.values())
 
 
-def _spec(hosts: Mapping[str, Node], switches: Mapping[str, Switch], links: Sequence[Any]) -> FabricSpec:
+def _spec(
+    hosts: Mapping[str, Node], switches: Mapping[str, Switch], links: Sequence[Any]
+) -> FabricSpec:
     ends = [(link.intf1, link.intf2) for link in links]
     document = {
         "fabric": "mininet",
-        "hosts": {name: {"ipv4": hosts[name].IP(), "mac": hosts[name].MAC()} for name in sorted(hosts)},
+        "hosts": {
+            name: {"ipv4": hosts[name].IP(), "mac": hosts[name].MAC()} for name in sorted(hosts)
+        },
         "switches": sorted(switches),
         "links": [
             {
                 "between": [one.node.name, other.node.name],
                 "rate": rate_text(_rate_bps(one)),
-                "ports": {end.node.name: end.node.ports[end] for end in (one, other) if end.node.name in switches},
+                "ports": {
+                    end.node.name: end.node.ports[end]
+                    for end in (one, other)
+                    if end.node.name in switches
+                },
             }
             for one, other in ends
         ],
@@ -413,14 +475,17 @@ _BUILDERS: Mapping[str, Callable[..., FabricSpec]] = {
 def default_controller() -> type[EchelonController]:
     """Return the default controller, for `findController` of `mn`, which a custom file may replace.
 
-    `rate` is the rate of hosts' links (or of the bottleneck, where there is one) in Mbit/s; other rates follow from it.
-    All other parameters are those of `echelon.model.fabric.builders`.
+    `rate` is the rate of hosts' links (or of the bottleneck, where there is one) in Mbit/s; other
+    rates follow from it. All other parameters are those of `echelon.model.fabric.builders`.
     """
     return EchelonController
 
 
 def topology(name: str) -> Callable[..., FabricTopo]:
-    """Return a function that builds the topology from `mn`'s numbers. Wrong numbers end the command with one line."""
+    """Return a function that builds the topology from `mn`'s numbers.
+
+    Wrong numbers end the command with one line.
+    """
     build = _BUILDERS[name]
 
     def topo(*numbers: float, rate: float | None = None, **named: float) -> FabricTopo:

@@ -1,4 +1,6 @@
-"""Mininet's `mn`, run by this Python, which has what our nodes need: `python -m echelon_lab.hosts.backends.mn`."""
+"""Mininet's `mn`, run by this Python, which has what our nodes need: `python -m
+echelon_lab.hosts.backends.mn`.
+"""
 
 from __future__ import annotations
 

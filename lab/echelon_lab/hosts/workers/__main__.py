@@ -1,4 +1,7 @@
-"""A worker process. It reads its assignment from standard input. `echelon_lab.hosts.run` starts it."""
+"""A worker process.
+
+It reads its assignment from standard input. `echelon_lab.hosts.run` starts it.
+"""
 
 import sys
 

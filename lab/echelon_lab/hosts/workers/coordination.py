@@ -24,11 +24,11 @@ class _Iteration:
 class Coordination:
     """The barrier: jobs begin an iteration when all their workers have finished the one before.
 
-    `completion` says when the run is over; it may know of more jobs. `on_iteration(job, iteration)` is called when all
-    workers have finished an iteration.
+    `completion` says when the run is over; it may know of more jobs. `on_iteration(job, iteration)`
+    is called when all workers have finished an iteration.
 
-    The report of a step may come after the report of a later step at another worker. After all workers have reported
-    the end of an iteration, nothing of it is missing.
+    The report of a step may come after the report of a later step at another worker. After all
+    workers have reported the end of an iteration, nothing of it is missing.
     """
 
     def __init__(
@@ -51,9 +51,15 @@ class Coordination:
         return self._completion.reached
 
     def start(self, origin_ns: int) -> list[Begin]:
-        """Return the orders to begin the first iterations. `origin_ns`, time 0 of the run, may be in the future."""
+        """Return the orders to begin the first iterations.
+
+        `origin_ns`, time 0 of the run, may be in the future.
+        """
         self._origin_ns = origin_ns
-        return [self._begin(name, origin_ns + round(job.start_s * NS_PER_S)) for name, job in self._jobs.items()]
+        return [
+            self._begin(name, origin_ns + round(job.start_s * NS_PER_S))
+            for name, job in self._jobs.items()
+        ]
 
     def note(self, report: StepStarted | StepFinished) -> None:
         """Keep what a worker has seen."""
@@ -62,11 +68,13 @@ class Coordination:
         times[report.step] = report.at_ns
 
     def worker_done(self, report: IterationDone, now_ns: int) -> list[Begin]:
-        """Return the order to begin the next iteration if this was the last worker. Raises `ValueError` for one that
-        was not busy."""
+        """Return the order to begin the next iteration if this was the last worker. Raises
+        `ValueError` for one that was not busy."""
         busy = self._busy[report.job]
         if report.host not in busy or report.iteration != len(self._history[report.job]):
-            raise ValueError(f"job {report.job}: {report.host} did not work on iteration {report.iteration}")
+            raise ValueError(
+                f"job {report.job}: {report.host} did not work on iteration {report.iteration}"
+            )
         busy.remove(report.host)
         self._counts[report.job, report.host] = (report.reordered, report.retransmitted)
         if busy:
@@ -75,7 +83,11 @@ class Coordination:
         self._completion.finish(report.job, report.iteration)
         if self._on_iteration is not None:
             self._on_iteration(report.job, report.iteration)
-        return [self._begin(report.job, now_ns)] if self._completion.begins(report.job, report.iteration + 1) else []
+        return (
+            [self._begin(report.job, now_ns)]
+            if self._completion.begins(report.job, report.iteration + 1)
+            else []
+        )
 
     def busy_workers(self, job: str) -> Collection[str]:
         """Return the hosts that have not finished the current iteration."""
@@ -85,15 +97,19 @@ class Coordination:
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
         """The iterations of each job so far, in seconds from the beginning of the run.
 
-        An iteration begins when its workers are told to, and is finished when the last of its steps is. The time to
-        agree on that is in neither.
+        An iteration begins when its workers are told to, and is finished when the last of its steps
+        is. The time to agree on that is in neither.
         """
         return {name: JobRecord(name, self._records_of(job)) for name, job in self._jobs.items()}
 
     @property
     def end_s(self) -> float:
-        """Return when the last reported step was finished, in seconds from the beginning of the run."""
-        finishes = [max(it.finished.values()) for of in self._history.values() for it in of if it.finished]
+        """Return when the last reported step was finished, in seconds from the beginning of the
+        run.
+        """
+        finishes = [
+            max(it.finished.values()) for of in self._history.values() for it in of if it.finished
+        ]
         return float(self._seconds(max(finishes))) if finishes else 0.0
 
     @property
@@ -114,14 +130,18 @@ class Coordination:
 
     def _sum(self, which: int) -> dict[str, int]:
         return {
-            name: sum(counts[which] for (job, _), counts in self._counts.items() if job == name) for name in self._jobs
+            name: sum(counts[which] for (job, _), counts in self._counts.items() if job == name)
+            for name in self._jobs
         }
 
     def _seconds(self, time_ns: int) -> Fraction:
         return Fraction(time_ns - self._origin_ns, NS_PER_S)
 
     def _records_of(self, job: Job) -> list[IterationRecord[Fraction]]:
-        return [self._record(job, number, it) for number, it in enumerate(self._history[job.name], start=1)]
+        return [
+            self._record(job, number, it)
+            for number, it in enumerate(self._history[job.name], start=1)
+        ]
 
     def _record(self, job: Job, number: int, of: _Iteration) -> IterationRecord[Fraction]:
         flows = self._spans((flow.name for flow in job.flows), of)

@@ -1,5 +1,5 @@
-"""The coordinator of workers: it tells each host its part, starts the workers in the network namespaces of their hosts,
-brings them up together, keeps the barrier, and notices lost workers.
+"""The coordinator of workers: it tells each host its part, starts the workers in the network
+namespaces of their hosts, brings them up together, keeps the barrier, and notices lost workers.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class _Connection:
 
 
 class Coordinator:
-    """The coordinator of the workers of `hosts`, for which it listens at `path`. It runs in `loop`, which raises
-    `RunError`.
+    """The coordinator of the workers of `hosts`, for which it listens at `path`. It runs in `loop`,
+    which raises `RunError`.
 
-    `on_connected` is called when all workers are ready to begin, `on_start(origin_ns)` when time 0 of the run has been
-    set, which is `lead_s` later (or a little more). `on_stopped` is called when all jobs are done and all workers have
-    sent their last message.
+    `on_connected` is called when all workers are ready to begin, `on_start(origin_ns)` when time 0
+    of the run has been set, which is `lead_s` later (or a little more). `on_stopped` is called when
+    all jobs are done and all workers have sent their last message.
     """
 
     def __init__(
@@ -159,7 +159,9 @@ class Coordinator:
     def _gone(self, connection: _Connection) -> None:
         self._loop.on_readable(connection.socket.fileno(), None)
         connection.socket.close()
-        raise RunError(f"host {connection.host or '(unknown)'}: its worker has ended before the run did")
+        raise RunError(
+            f"host {connection.host or '(unknown)'}: its worker has ended before the run did"
+        )
 
 
 _WORKER = (sys.executable, "-Pm", "echelon_lab.hosts.workers")
@@ -169,7 +171,10 @@ _END_S = 5.0
 
 
 class WorkerProcesses:
-    """The worker processes of `hosts`, which wait for their assignments. A context manager: they do not outlive it."""
+    """The worker processes of `hosts`, which wait for their assignments.
+
+    A context manager: they do not outlive it.
+    """
 
     def __init__(self, fabric: HostFabric, hosts: Iterable[str], directory: Path) -> None:
         self._fabric = fabric
@@ -179,7 +184,12 @@ class WorkerProcesses:
 
     def __enter__(self) -> Self:
         for host in self._hosts:
-            command = [*self._fabric.in_host(host), *DIES_WITH_CALLER, *preferred(NICENESS), *_WORKER]
+            command = [
+                *self._fabric.in_host(host),
+                *DIES_WITH_CALLER,
+                *preferred(NICENESS),
+                *_WORKER,
+            ]
             self._processes[host] = start(command, self._log(host), stdin=subprocess.PIPE)
         return self
 
@@ -209,7 +219,9 @@ class WorkerProcesses:
 
     @contextmanager
     def watched(self, loop: RealTimeLoop) -> Iterator[None]:
-        """Watch the workers: a `RunError` comes out of the loop if one ends otherwise than it should."""
+        """Watch the workers: a `RunError` comes out of the loop if one ends otherwise than it
+        should.
+        """
 
         def ended(host: str) -> None:
             # The worker's own message comes first.
@@ -226,7 +238,9 @@ class WorkerProcesses:
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
-                raise RunError(f"host {host}: its worker does not exit: {said(self._log(host))}") from None
+                raise RunError(
+                    f"host {host}: its worker does not exit: {said(self._log(host))}"
+                ) from None
 
     def _check(self, host: str) -> None:
         if self._processes[host].poll():
@@ -234,7 +248,9 @@ class WorkerProcesses:
 
     def _ended(self, host: str) -> RunError:
         status = self._processes[host].returncode
-        return RunError(f"host {host}: its worker ended with status {status}: {said(self._log(host))}")
+        return RunError(
+            f"host {host}: its worker ended with status {status}: {said(self._log(host))}"
+        )
 
     def _log(self, host: str) -> Path:
         return self._directory / f"worker-{host}.log"
@@ -250,7 +266,10 @@ Numbers = Mapping[str, tuple[int, Mapping[str, int]]]
 
 def mtu_bytes(scenario: Scenario) -> int:
     """Return the MTU of the links that the scenario needs."""
-    frames = [scenario.transport.packet_bytes, *(traffic.packet_bytes for traffic in scenario.background)]
+    frames = [
+        scenario.transport.packet_bytes,
+        *(traffic.packet_bytes for traffic in scenario.background),
+    ]
     return max(_MTU_BYTES, *(frame - _ETHERNET_BYTES for frame in frames))
 
 
@@ -260,7 +279,9 @@ def emulated(scenario: Scenario) -> Sequence[Job]:
 
 
 def participants(scenario: Scenario) -> list[str]:
-    """Return the hosts that emulate a job, or send or receive background traffic, in the order of the fabric."""
+    """Return the hosts that emulate a job, or send or receive background traffic, in the order of
+    the fabric.
+    """
     busy = {worker for job in emulated(scenario) for worker in job.workers}
     busy |= {end for traffic in scenario.background for end in (traffic.src, traffic.dst)}
     return [name for name in scenario.fabric.hosts if name in busy]
@@ -271,9 +292,9 @@ def check_senders(scenario: Scenario) -> None:
     for job in emulated(scenario):
         if over := next((flow.name for flow in job.flows if flow.among), None):
             raise RunError(
-                f"job {job.name}: flow '{over}' goes over a tree of switches that add up or copy what it brings, which "
-                "emulated workers on real hosts cannot send (use --target softswitch or fluid, or programs with "
-                "PyTorch's backend: docs/aggregation.md)"
+                f"job {job.name}: flow '{over}' goes over a tree of switches that add up or copy"
+                " what it brings, which emulated workers on real hosts cannot send (use --target"
+                " softswitch or fluid, or programs with PyTorch's backend: docs/aggregation.md)"
             )
         carriage = _carriage(scenario.specs[job.name], 0, {})
         if (
@@ -282,7 +303,10 @@ def check_senders(scenario: Scenario) -> None:
             and carriage.destination_port == DEFAULT_PORT
         ):
             # Both would listen, and the kernel would spread connections over the two.
-            raise RunError(f"job {job.name}: port {DEFAULT_PORT} is for cross traffic (give the job another port)")
+            raise RunError(
+                f"job {job.name}: port {DEFAULT_PORT} is for cross traffic (give the job another"
+                " port)"
+            )
 
 
 def assign(
@@ -292,8 +316,8 @@ def assign(
     control: Path,
     rules: Sequence[HostRule] | None = None,
 ) -> dict[str, messages.Assignment]:
-    """Return the assignments by host. `paths` are those of the plan, `control` is the coordinator's socket. Where hosts
-    rank, they do so by `rules`.
+    """Return the assignments by host. `paths` are those of the plan, `control` is the coordinator's
+    socket. Where hosts rank, they do so by `rules`.
 
     Raises `RunError` for a job whose flows no sender here can send.
     """
@@ -308,7 +332,11 @@ def assign(
             jobs=tuple(
                 messages.WorkerJob(
                     job,
-                    {d.iteration: d.delay_s for d in scenario.delays if (d.job, d.worker) == (job.name, host)},
+                    {
+                        d.iteration: d.delay_s
+                        for d in scenario.delays
+                        if (d.job, d.worker) == (job.name, host)
+                    },
                     carriages[job.name],
                 )
                 for job in jobs
@@ -330,7 +358,9 @@ def assign(
             ecn=transport.ecn,
             computing=scenario.compute,
             sends=tuple(
-                messages.ConstantRate(traffic.dst, traffic.rate_bps, traffic.packet_bytes, _BACKGROUND_PORTS + index)
+                messages.ConstantRate(
+                    traffic.dst, traffic.rate_bps, traffic.packet_bytes, _BACKGROUND_PORTS + index
+                )
                 for index, traffic in enumerate(scenario.background)
                 if traffic.src == host
             ),
@@ -349,33 +379,46 @@ def _rate_bps(fabric: Fabric, host: str, host_rate_bps: int | None) -> int:
 
 def _carriage(spec: JobSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
     recognition = spec.recognition
-    return _CARRIAGES[recognition.by, recognition.protocol or "tcp"](spec.job, recognition, number, flows)
+    return _CARRIAGES[recognition.by, recognition.protocol or "tcp"](
+        spec.job, recognition, number, flows
+    )
 
 
-def _shim(_job: str, _recognition: RecognitionSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
+def _shim(
+    _job: str, _recognition: RecognitionSpec, number: int, flows: Mapping[str, int]
+) -> messages.Carriage:
     return messages.ShimCarriage(number, flows)
 
 
-def _tcp(job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
+def _tcp(
+    job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]
+) -> messages.Carriage:
     source, destination = recognition.source_port, recognition.destination_port
     assert source is not None  # checked where the file was read
     assert destination is not None
     if source == destination:
         raise RunError(
-            f"job {job}: source and destination port are both {source}: workers that send to each other would have "
-            "one connection for both (give them different ports)"
+            f"job {job}: source and destination port are both {source}: workers that send to each"
+            " other would have one connection for both (give them different ports)"
         )
     return messages.TcpCarriage(source, destination)
 
 
-def _plain_udp(job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
-    raise RunError(f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over tcp)")
-
-
-def _roce(job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
+def _plain_udp(
+    job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]
+) -> messages.Carriage:
     raise RunError(
-        f"job {job}: workers on real hosts have no queue pairs (use a target in virtual time, or recognise the job by "
-        "shim, or by bytes over tcp)"
+        f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over"
+        " tcp)"
+    )
+
+
+def _roce(
+    job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]
+) -> messages.Carriage:
+    raise RunError(
+        f"job {job}: workers on real hosts have no queue pairs (use a target in virtual time, or"
+        " recognise the job by shim, or by bytes over tcp)"
     )
 
 

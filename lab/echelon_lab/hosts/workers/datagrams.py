@@ -1,4 +1,6 @@
-"""The shim's sockets of one host in C (datagrams.c), with the ends of flows that virtual hosts have in C, too."""
+"""The shim's sockets of one host in C (datagrams.c), with the ends of flows that virtual hosts have
+in C, too.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +38,26 @@ _NO_MAC = "00:00:00:00:00:00"
 
 
 def load_datagrams() -> Loaded | None:
-    """Return the library; None: Python is wanted, or nothing can build it. Raise `RunError` if only C is wanted."""
+    """Return the library; None: Python is wanted, or nothing can build it. Raise `RunError` if only
+    C is wanted.
+    """
     header = (_FOLDER / "datagrams.h").read_text(encoding="utf-8")
     text = (_FOLDER / "datagrams.c").read_text(encoding="utf-8")
     source = CSource("datagrams", text, {"datagrams.h": header})
     try:
-        return load_or_not(source, header, wanted_engine(RunError), "hosts send and receive in Python")
+        return load_or_not(
+            source, header, wanted_engine(RunError), "hosts send and receive in Python"
+        )
     except ToolchainError as error:
         raise RunError(f"hosts cannot send and receive in C: {error}") from None
 
 
 class DatagramNetwork:
-    """One host's sockets as a network in C, which is `echelon.switches.targets.virtual.NetworkInC` in real time.
+    """One host's sockets as a network in C, which is `echelon.switches.targets.virtual.NetworkInC`
+    in real time.
 
-    `unexpected` is called with the key of a flow that arrives and is not expected; it may expect it. `sockets` closes
-    what is opened.
+    `unexpected` is called with the key of a flow that arrives and is not expected; it may expect
+    it. `sockets` closes what is opened.
     """
 
     def __init__(
@@ -78,8 +85,13 @@ class DatagramNetwork:
             raise MemoryError
         self._of = ffi.gc(made, library.datagrams_free)
         pointers = {"clock": self._of, "now_ns": library.datagrams_now(self._of)}
-        pointers |= {name: ffi.addressof(library, f"datagrams_{name}") for name in ("call", "tell", "send", "waits")}
-        self.clock = NativeClock(**{name: self._address(pointer) for name, pointer in pointers.items()})
+        pointers |= {
+            name: ffi.addressof(library, f"datagrams_{name}")
+            for name in ("call", "tell", "send", "waits")
+        }
+        self.clock = NativeClock(
+            **{name: self._address(pointer) for name, pointer in pointers.items()}
+        )
         loop.wait_with(self._wait)
 
     def send_from(self, port: int, sockets: ExitStack) -> None:
@@ -113,10 +125,18 @@ class DatagramNetwork:
 
     def _wait(self, until_ns: int, readers: Collection[int], writers: Collection[int]) -> None:
         library, ffi = self._library, self._ffi
-        others = [*((fd, select.POLLIN) for fd in readers), *((fd, select.POLLOUT) for fd in writers)]
-        requests = ffi.new("datagrams_request[]", [(-1, 0, 0), *((fd, events, 0) for fd, events in others)])
+        others = [
+            *((fd, select.POLLIN) for fd in readers),
+            *((fd, select.POLLOUT) for fd in writers),
+        ]
+        requests = ffi.new(
+            "datagrams_request[]", [(-1, 0, 0), *((fd, events, 0) for fd, events in others)]
+        )
         length = ffi.new("uint32_t *")
-        while library.datagrams_wait(self._of, until_ns, requests, len(requests)) == library.WAIT_UNEXPECTED:
+        while (
+            library.datagrams_wait(self._of, until_ns, requests, len(requests))
+            == library.WAIT_UNEXPECTED
+        ):
             frame = library.datagrams_unexpected(self._of, length)
             found = read_payload(bytes(ffi.buffer(frame, length[0]))[SHIM_AT:])
             if found is not None:
@@ -159,7 +179,9 @@ class DatagramCarrier:
         self._counters = new_tally(ends)
         self._flows: dict[str, NativeFlow] = {}
         host, addresses = assignment.host, assignment.addresses
-        transport = Transport(packet_bytes=assignment.packet_bytes, window_packets=assignment.window_packets)
+        transport = Transport(
+            packet_bytes=assignment.packet_bytes, window_packets=assignment.window_packets
+        )
         for flow in job.flows:
             if host not in (flow.src, flow.dst):
                 continue
@@ -202,12 +224,16 @@ class DatagramCarrier:
         self.sockets.act(partial(of.send, iteration, partial(self._events.sent, flow.name)))
 
     def expect(self, key: bytes) -> None:
-        """Expect a flow in the iteration of `key`, whose first packet is here, unless that cannot be."""
+        """Expect a flow in the iteration of `key`, whose first packet is here, unless that cannot
+        be.
+        """
         flow = self._arriving.get(int.from_bytes(key[3:5], "big"))
         current = self._events.iteration()
         for iteration in (current, current + 1):
             if flow is not None and iteration % 256 == key[0] and iteration:
-                self._flows[flow.name].expect(iteration, partial(self._on_complete, flow.name, iteration))
+                self._flows[flow.name].expect(
+                    iteration, partial(self._on_complete, flow.name, iteration)
+                )
 
     def _on_complete(self, flow: str, iteration: int) -> None:
         self._events.received(flow, iteration, self.sockets.told_ns)
@@ -219,8 +245,8 @@ def shim_carriers(
     jobs: Mapping[str, tuple[Job, ShimCarriage, FlowEvents]],
     sockets: ExitStack,
 ) -> Mapping[str, DatagramCarrier] | Mapping[str, ShimSocketCarrier]:
-    """Open the host's sockets for all jobs that use them, in C if they can be. `sockets` closes them, and those that
-    are opened later."""
+    """Open the host's sockets for all jobs that use them, in C if they can be. `sockets` closes
+    them, and those that are opened later."""
     native = load_datagrams()
     if native is None:
         return python_carriers(loop, assignment, jobs, sockets)
@@ -237,6 +263,8 @@ def shim_carriers(
         ends.rank(assignment.rules)
     carriers = {}
     for name, (job, carriage, events) in jobs.items():
-        carriers[name] = by_number[carriage.number] = DatagramCarrier(network, ends, assignment, job, carriage, events)
+        carriers[name] = by_number[carriage.number] = DatagramCarrier(
+            network, ends, assignment, job, carriage, events
+        )
         network.send_from(connection_port(carriage.number), sockets)
     return carriers

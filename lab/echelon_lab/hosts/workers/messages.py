@@ -1,7 +1,7 @@
 """What a worker is told when it starts, and the messages between workers and their coordinator.
 
-Messages are lines of JSON over a Unix socket. Times are nanoseconds of CLOCK_MONOTONIC, which is the same in all
-processes of a machine.
+Messages are lines of JSON over a Unix socket. Times are nanoseconds of CLOCK_MONOTONIC, which is
+the same in all processes of a machine.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class IterationDone(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The last message of `host`. Its sockets stay open until the coordinator closes this one, so that no worker that
-    is still at work finds another gone."""
+    """The last message of `host`. Its sockets stay open until the coordinator closes this one, so
+    that no worker that is still at work finds another gone."""
 
     host: str
 
@@ -133,7 +133,9 @@ class ShimCarriage:
 
 @dataclass(frozen=True, slots=True)
 class TcpCarriage:
-    """Flows as plain bytes over one TCP connection from each worker to each worker that it sends to."""
+    """Flows as plain bytes over one TCP connection from each worker to each worker that it sends
+    to.
+    """
 
     source_port: int
     destination_port: int
@@ -199,8 +201,8 @@ def write_assignment(assignment: Assignment, to: IO[bytes]) -> None:
 
 
 def read_assignment(source: IO[bytes]) -> Assignment:
-    """Read what `write_assignment` wrote. Only for input from the process that started this one: a pickle can hold
-    anything."""
+    """Read what `write_assignment` wrote. Only for input from the process that started this one: a
+    pickle can hold anything."""
     assignment = pickle.load(source)
     if not isinstance(assignment, Assignment):
         raise TypeError(f"an assignment is expected, not {type(assignment).__name__}")

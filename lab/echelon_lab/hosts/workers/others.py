@@ -1,4 +1,5 @@
-"""Workers of jobs that are not emulated: what a plug-in of the group `echelon.workers` runs on hosts.
+"""Workers of jobs that are not emulated: what a plug-in of the group `echelon.workers` runs on
+hosts.
 
     [project.entry-points."echelon.workers"]
     program = "my_package.workers:ProgramWorkers"     # called as `MakeWorkers`
@@ -49,7 +50,10 @@ class Surroundings:
 
 
 class OtherWorkers(Protocol):
-    """The workers of all jobs that are not emulated. A context manager: none of their processes outlives it."""
+    """The workers of all jobs that are not emulated.
+
+    A context manager: none of their processes outlives it.
+    """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -89,7 +93,9 @@ class MakeWorkers(Protocol):
     def __call__(self, surroundings: Surroundings, /) -> OtherWorkers: ...
 
     def around_sandbox(self) -> AbstractContextManager[None]:
-        """Prepare the machine for the run's sandbox, before there is one, and undo it when it is gone."""
+        """Prepare the machine for the run's sandbox, before there is one, and undo it when it is
+        gone.
+        """
 
     def in_sandbox(self) -> None:
         """Prepare the first process of the run in its sandbox."""
@@ -134,7 +140,10 @@ class NoWorkers:
 
 
 def maker_of(scenario: Scenario) -> MakeWorkers:
-    """Return the function that makes the workers of jobs that are not emulated. Raise `RunError` if no plug-in does."""
+    """Return the function that makes the workers of jobs that are not emulated.
+
+    Raise `RunError` if no plug-in does.
+    """
     if not scenario.commands:
         return NoWorkers
     for entry in entry_points(group=GROUP, name="program"):

@@ -14,7 +14,13 @@ from functools import partial
 from typing import NamedTuple
 
 from echelon.model.jobs.graph import Flow, Job
-from echelon.switches.processes import ECT0, IP_MTU_DISCOVER, IP_PMTUDISC_DO, SO_NO_CHECK, set_receive_buffer
+from echelon.switches.processes import (
+    ECT0,
+    IP_MTU_DISCOVER,
+    IP_PMTUDISC_DO,
+    SO_NO_CHECK,
+    set_receive_buffer,
+)
 from echelon_lab.endhosts.agreement import Agreement
 from echelon_lab.endhosts.ranks import CONTROL, HostRanks
 from echelon_lab.endhosts.shim import (
@@ -59,14 +65,18 @@ def outgoing(ipv4: str, port: int, sockets: ExitStack) -> socket.socket:
 
 def incoming(ipv4: str, sockets: ExitStack) -> socket.socket:
     """Return the socket that takes all packets for this host."""
-    receiving = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+    receiving = sockets.enter_context(
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    )
     set_receive_buffer(receiving, _RECEIVE_BUFFER_BYTES)
     receiving.bind((ipv4, SHIM_PORT))
     return receiving
 
 
 class Datagram(NamedTuple):
-    """A UDP payload, the port that it leaves from, and the host that it goes to (to the shim's port)."""
+    """A UDP payload, the port that it leaves from, and the host that it goes to (to the shim's
+    port).
+    """
 
     source_port: int
     destination: str
@@ -80,9 +90,11 @@ class Datagram(NamedTuple):
 
 
 class PacedSockets:
-    """A sender of datagrams from the sockets of their source ports, at no more than `rate_bps` of frames.
+    """A sender of datagrams from the sockets of their source ports, at no more than `rate_bps` of
+    frames.
 
-    In real time a call may come late. Datagrams that wait then catch up, in the order in which they came.
+    In real time a call may come late. Datagrams that wait then catch up, in the order in which they
+    came.
     """
 
     def __init__(self, loop: RealTimeLoop, ipv4: str, rate_bps: int, sockets: ExitStack) -> None:
@@ -122,9 +134,16 @@ class PacedSockets:
     def _transmit(self, datagram: Datagram) -> None:
         sender = self._sockets.get(datagram.source_port)
         if sender is None:
-            sender = self._sockets[datagram.source_port] = outgoing(self._ipv4, datagram.source_port, self._closing)
+            sender = self._sockets[datagram.source_port] = outgoing(
+                self._ipv4, datagram.source_port, self._closing
+            )
         tos = (socket.IPPROTO_IP, socket.IP_TOS, _INT.pack(datagram.code_point << 2 | ECT0))
-        sender.sendmsg([datagram.payload], [tos] if datagram.code_point else [], 0, (datagram.destination, SHIM_PORT))
+        sender.sendmsg(
+            [datagram.payload],
+            [tos] if datagram.code_point else [],
+            0,
+            (datagram.destination, SHIM_PORT),
+        )
 
 
 class ShimSockets:
@@ -177,7 +196,9 @@ class ShimSockets:
 class ShimSocketCarrier:
     """One job's flows at one host. There is nothing to connect."""
 
-    def __init__(self, sockets: ShimSockets, job: Job, carriage: ShimCarriage, events: FlowEvents) -> None:
+    def __init__(
+        self, sockets: ShimSockets, job: Job, carriage: ShimCarriage, events: FlowEvents
+    ) -> None:
         self.sockets = sockets
         """The host's sockets, which its jobs share."""
         self._job = job
@@ -220,12 +241,17 @@ class ShimSocketCarrier:
             self._tally,
             initial=assignment.initial_window_packets[self._job.name, flow.name],
         )
-        what = f"job {self._job.name}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
+        what = (
+            f"job {self._job.name}: flow {flow.name} from {flow.src} to {flow.dst} in iteration"
+            f" {iteration}"
+        )
         self._events.started(flow.name, iteration, self.sockets.loop.now_ns)
         self.sockets.flows.send(key, sender, transmit, what, partial(self._events.sent, flow.name))
 
     def expect(self, key: bytes) -> None:
-        """Expect a flow in the iteration of `key`, whose first packet is here, unless that cannot be."""
+        """Expect a flow in the iteration of `key`, whose first packet is here, unless that cannot
+        be.
+        """
         flow = self._arriving.get(int.from_bytes(key[3:5], "big"))
         current = self._events.iteration()
         for iteration in (current, current + 1):
@@ -244,7 +270,9 @@ class ShimSocketCarrier:
         def on_complete() -> None:
             self._events.received(flow.name, iteration, self.sockets.arrived_ns)
 
-        receiver = FlowReceiver(flow.size_bytes, assignment.packet_bytes, assignment.window_packets, self._tally)
+        receiver = FlowReceiver(
+            flow.size_bytes, assignment.packet_bytes, assignment.window_packets, self._tally
+        )
         self.sockets.flows.receive(key, receiver, acknowledge, on_complete)
 
 
@@ -254,6 +282,12 @@ def python_carriers(
     jobs: Mapping[str, tuple[Job, ShimCarriage, FlowEvents]],
     sockets: ExitStack,
 ) -> Mapping[str, ShimSocketCarrier]:
-    """Open the host's sockets for all jobs that use them. `sockets` closes them, and those that are opened later."""
+    """Open the host's sockets for all jobs that use them.
+
+    `sockets` closes them, and those that are opened later.
+    """
     shared = ShimSockets(loop, assignment, sockets)
-    return {name: ShimSocketCarrier(shared, job, carriage, events) for name, (job, carriage, events) in jobs.items()}
+    return {
+        name: ShimSocketCarrier(shared, job, carriage, events)
+        for name, (job, carriage, events) in jobs.items()
+    }

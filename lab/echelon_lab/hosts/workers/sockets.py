@@ -1,8 +1,9 @@
 """The sockets that carry flows from host to host.
 
-Flows with the shim header go over UDP sockets: it is the transport of the virtual hosts, on real ones, and the kernel
-makes the headers before the shim and takes them off again. Other flows go over the kernel's TCP. Traffic of constant
-rate that no job claims goes over plain UDP to the discard port (RFC 863).
+Flows with the shim header go over UDP sockets: it is the transport of the virtual hosts, on real
+ones, and the kernel makes the headers before the shim and takes them off again. Other flows go over
+the kernel's TCP. Traffic of constant rate that no job claims goes over plain UDP to the discard
+port (RFC 863).
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class FlowEvents:
     sent: Callable[[str], None]
     """Called with the flow when its last byte is known to have arrived."""
     received: Callable[[str, int, int], None]
-    """Called with (flow, iteration, time in ns) when its last byte is here, before the sender can be told of it."""
+    """Called with (flow, iteration, time in ns) when its last byte is here, before the sender can
+    be told of it.
+    """
     iteration: Callable[[], int]
     """Returns the iteration that this host has begun last. Other hosts are there, or one ahead."""
 
@@ -58,7 +61,10 @@ class FlowEvents:
 _CHUNK = bytes(64 << 10)
 _RECEIPT = b"."
 _UNSENT_BYTES = 16 << 10
-"""Bytes that wait in the kernel. The rest waits here, so that a flow starts when its first byte leaves."""
+"""Bytes that wait in the kernel.
+
+The rest waits here, so that a flow starts when its first byte leaves.
+"""
 _SILENCE_MS = 60_000
 """Time without an acknowledgement after which the connection is given up."""
 # Places in struct tcp_info.
@@ -82,12 +88,14 @@ class _Outgoing:
 class OutgoingConnection:
     """The connection for flows to one host.
 
-    Flows follow each other on their connection. Their sizes tell where one ends, as they do for switches. The receiver
-    answers the last byte of a flow with one byte. It tells the sender what an acknowledgement of its transport would,
-    if that could be seen.
+    Flows follow each other on their connection. Their sizes tell where one ends, as they do for
+    switches. The receiver answers the last byte of a flow with one byte. It tells the sender what
+    an acknowledgement of its transport would, if that could be seen.
     """
 
-    def __init__(self, loop: RealTimeLoop, job: str, dst: str, sock: socket.socket, events: FlowEvents) -> None:
+    def __init__(
+        self, loop: RealTimeLoop, job: str, dst: str, sock: socket.socket, events: FlowEvents
+    ) -> None:
         self._loop = loop
         self._what = f"job {job}: connection to {dst}"
         self._socket = sock
@@ -140,10 +148,19 @@ class OutgoingConnection:
 
 
 class IncomingConnection:
-    """The connection for flows from one host. `flows` is what arrives in every iteration, in that order."""
+    """The connection for flows from one host.
+
+    `flows` is what arrives in every iteration, in that order.
+    """
 
     def __init__(
-        self, loop: RealTimeLoop, job: str, src: str, sock: socket.socket, flows: tuple[Flow, ...], events: FlowEvents
+        self,
+        loop: RealTimeLoop,
+        job: str,
+        src: str,
+        sock: socket.socket,
+        flows: tuple[Flow, ...],
+        events: FlowEvents,
     ) -> None:
         self._loop = loop
         self._what = f"job {job}: connection from {src}"
@@ -187,7 +204,9 @@ def _receive(sock: socket.socket, what: str, most_bytes: int) -> int:
 class Listeners:
     """The listening ports of one host, for all its jobs."""
 
-    def __init__(self, loop: RealTimeLoop, ipv4: str, window_bytes: int, sockets: ExitStack) -> None:
+    def __init__(
+        self, loop: RealTimeLoop, ipv4: str, window_bytes: int, sockets: ExitStack
+    ) -> None:
         self._loop = loop
         self._closing = sockets
         self._ipv4 = ipv4
@@ -195,7 +214,9 @@ class Listeners:
         self._open: dict[int, socket.socket] = {}
         self._expected: dict[tuple[int, str, int], Callable[[socket.socket], None]] = {}
 
-    def expect(self, port: int, peer: str, peer_port: int, accepted: Callable[[socket.socket], None]) -> None:
+    def expect(
+        self, port: int, peer: str, peer_port: int, accepted: Callable[[socket.socket], None]
+    ) -> None:
         """Call `accepted` with the connection to `port` that comes from that address."""
         self._expected[port, peer, peer_port] = accepted
         if port not in self._open:
@@ -223,7 +244,9 @@ class Listeners:
 
 
 def stream_socket() -> socket.socket:
-    """Return a non-blocking socket that may share its port with a listener and with connections to other places."""
+    """Return a non-blocking socket that may share its port with a listener and with connections to
+    other places.
+    """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -261,7 +284,10 @@ class TcpSocketCarrier:
             elif dst == host:
                 self._missing += 1
                 listeners.expect(
-                    carriage.destination_port, addresses[src], carriage.source_port, self._accept(src, flows)
+                    carriage.destination_port,
+                    addresses[src],
+                    carriage.source_port,
+                    self._accept(src, flows),
                 )
         self._missing += len(self._destinations)
 
@@ -278,11 +304,15 @@ class TcpSocketCarrier:
     @property
     def counts(self) -> HostPacketCounts:
         each = [connection.counts for connection in self._outgoing.values()]
-        return HostPacketCounts(sum(one.reordered for one in each), sum(one.retransmitted for one in each))
+        return HostPacketCounts(
+            sum(one.reordered for one in each), sum(one.retransmitted for one in each)
+        )
 
     def _accept(self, src: str, flows: tuple[Flow, ...]) -> Callable[[socket.socket], None]:
         def accepted(sock: socket.socket) -> None:
-            self._incoming[src] = IncomingConnection(self._loop, self._job.name, src, sock, flows, self._events)
+            self._incoming[src] = IncomingConnection(
+                self._loop, self._job.name, src, sock, flows, self._events
+            )
             self._count(1)
 
         return accepted
@@ -293,8 +323,12 @@ class TcpSocketCarrier:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS)
-        sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=Q", self._assignment.rate_bps // 8))
-        connection = self._outgoing[dst] = OutgoingConnection(self._loop, self._job.name, dst, sock, self._events)
+        sock.setsockopt(
+            socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=Q", self._assignment.rate_bps // 8)
+        )
+        connection = self._outgoing[dst] = OutgoingConnection(
+            self._loop, self._job.name, dst, sock, self._events
+        )
 
         def on_writable() -> None:
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -305,8 +339,8 @@ class TcpSocketCarrier:
             self._count(1)
 
         what = (
-            f"job {self._job.name}: {self._assignment.host} cannot connect port {carriage.source_port} to port "
-            f"{carriage.destination_port} of {dst}"
+            f"job {self._job.name}: {self._assignment.host} cannot connect port"
+            f" {carriage.source_port} to port {carriage.destination_port} of {dst}"
         )
         try:
             sock.bind((addresses[self._assignment.host], carriage.source_port))
@@ -330,11 +364,17 @@ def tcp_carriers(
     jobs: Mapping[str, tuple[Job, TcpCarriage, FlowEvents]],
     sockets: ExitStack,
 ) -> Mapping[str, TcpSocketCarrier]:
-    """Open the host's sockets for all jobs that use them. `sockets` closes them, and those that are opened later."""
+    """Open the host's sockets for all jobs that use them.
+
+    `sockets` closes them, and those that are opened later.
+    """
     if assignment.ecn:
-        # The setting of this host's namespace. Whoever accepts a connection that asks for ECN agrees.
+        # The setting of this host's namespace. Whoever accepts a connection that asks for ECN
+        # agrees.
         _ECN.write_text("1", encoding="ascii")
-    listeners = Listeners(loop, assignment.addresses[assignment.host], assignment.tcp_window_bytes, sockets)
+    listeners = Listeners(
+        loop, assignment.addresses[assignment.host], assignment.tcp_window_bytes, sockets
+    )
     return {
         name: TcpSocketCarrier(loop, listeners, assignment, job, carriage, events, sockets)
         for name, (job, carriage, events) in jobs.items()
@@ -346,9 +386,14 @@ _NS_PER_S = 1_000_000_000
 
 
 class ConstantRateSender:
-    """An open-loop sender: packet n leaves n packet times after the first. A late packet does not delay the others."""
+    """An open-loop sender: packet n leaves n packet times after the first.
 
-    def __init__(self, loop: RealTimeLoop, assignment: Assignment, traffic: ConstantRate, sockets: ExitStack) -> None:
+    A late packet does not delay the others.
+    """
+
+    def __init__(
+        self, loop: RealTimeLoop, assignment: Assignment, traffic: ConstantRate, sockets: ExitStack
+    ) -> None:
         self._loop = loop
         self._traffic = traffic
         self._payload = bytes(traffic.packet_bytes - _HEADERS_BYTES)

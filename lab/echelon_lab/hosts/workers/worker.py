@@ -1,4 +1,6 @@
-"""The process of one worker host: it does the host's part of every job, and reports to the coordinator."""
+"""The process of one worker host: it does the host's part of every job, and reports to the
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from echelon_lab.hosts.loop import RealTimeLoop
 from echelon_lab.hosts.workers import messages
 from echelon_lab.hosts.workers.datagrams import DatagramCarrier, shim_carriers
 from echelon_lab.hosts.workers.shim_sockets import ShimSocketCarrier
-from echelon_lab.hosts.workers.sockets import ConstantRateSender, Discard, FlowEvents, TcpSocketCarrier, tcp_carriers
+from echelon_lab.hosts.workers.sockets import (
+    ConstantRateSender,
+    Discard,
+    FlowEvents,
+    TcpSocketCarrier,
+    tcp_carriers,
+)
 
 _REQUEST = struct.Struct("=q")
 _BURNING = Path(__file__).with_name("burning.py")
@@ -44,7 +52,8 @@ class TimedComputing:
 
 
 class CpuComputing:
-    """A computing in a process of its own, until that has used the unit's duration of processor time.
+    """A computing in a process of its own, until that has used the unit's duration of processor
+    time.
 
     Where processes contend for processors the unit takes longer, as real work would.
     """
@@ -83,8 +92,14 @@ class CpuComputing:
 
 Computing = TimedComputing | CpuComputing
 """The processor of one job at one host: it does one unit at a time."""
-COMPUTING: Mapping[str, Callable[[RealTimeLoop, ExitStack], Computing]] = {"timed": TimedComputing, "cpu": CpuComputing}
-"""Kinds of computing by the name that a scenario's `compute` gives. The stack ends what was begun."""
+COMPUTING: Mapping[str, Callable[[RealTimeLoop, ExitStack], Computing]] = {
+    "timed": TimedComputing,
+    "cpu": CpuComputing,
+}
+"""Kinds of computing by the name that a scenario's `compute` gives.
+
+The stack ends what was begun.
+"""
 
 
 class WorkerFinished(NamedTuple):
@@ -99,21 +114,24 @@ WorkerInstruction = StartCompute | StartFlow | WorkerFinished
 class WorkerExecution:
     """The part of `worker` in `job`, iteration after iteration.
 
-    A worker can observe everything that its steps wait for: its own compute units, flows that arrive at it, and its own
-    flows, whose arrival its transport reports. So no worker asks another one when to start anything. Only the
-    iterations have a barrier between them.
+    A worker can observe everything that its steps wait for: its own compute units, flows that
+    arrive at it, and its own flows, whose arrival its transport reports. So no worker asks another
+    one when to start anything. Only the iterations have a barrier between them.
 
-    `delays` maps iterations (from 1) to seconds by which the first unit that the worker starts in them takes longer. A
-    flow from the worker is finished when its transport knows that the last byte has arrived.
+    `delays` maps iterations (from 1) to seconds by which the first unit that the worker starts in
+    them takes longer. A flow from the worker is finished when its transport knows that the last
+    byte has arrived.
 
-    Flows of the next iteration may arrive before the worker is told to begin it, because others may have been told
-    earlier. They are remembered.
+    Flows of the next iteration may arrive before the worker is told to begin it, because others may
+    have been told earlier. They are remembered.
 
-    Raises `ValueError` for a job with a step that waits for something that its worker cannot see, and for a host that
-    has no part in the job.
+    Raises `ValueError` for a job with a step that waits for something that its worker cannot see,
+    and for a host that has no part in the job.
     """
 
-    def __init__(self, job: Job, worker: str, *, delays: Mapping[int, Fraction] | None = None) -> None:
+    def __init__(
+        self, job: Job, worker: str, *, delays: Mapping[int, Fraction] | None = None
+    ) -> None:
         self.job = job
         self.worker = worker
         self.iteration = 0
@@ -132,7 +150,10 @@ class WorkerExecution:
         for name in self._order:
             for before in own[name].after:
                 if before not in self._followers:
-                    raise ValueError(f"job {job.name}: {name} waits for {before}, which its worker {worker} cannot see")
+                    raise ValueError(
+                        f"job {job.name}: {name} waits for {before}, which its worker {worker}"
+                        " cannot see"
+                    )
                 self._followers[before].append(name)
         self._turns = Turns(job)
         self._missing: dict[str, int] = {}
@@ -153,7 +174,9 @@ class WorkerExecution:
         Raises `ValueError` if this worker has not, or for any iteration but the next.
         """
         if self._unfinished or iteration != self.iteration + 1:
-            raise ValueError(f"job {self.job.name}: {self.worker} cannot begin iteration {iteration} now")
+            raise ValueError(
+                f"job {self.job.name}: {self.worker} cannot begin iteration {iteration} now"
+            )
         self.iteration = iteration
         self._missing = {name: len(step.after) for name, step in self._own.items()}
         self._unfinished = len(self._own) + len(self.arriving)
@@ -171,18 +194,24 @@ class WorkerExecution:
         return self._own_done(name)
 
     def flow_sent(self, name: str) -> list[WorkerInstruction]:
-        """Take the news that the last byte of a flow from here arrived. Raises `ValueError` if it was not running."""
+        """Take the news that the last byte of a flow from here arrived.
+
+        Raises `ValueError` if it was not running.
+        """
         return self._own_done(name)
 
     def flow_received(self, name: str, iteration: int) -> list[WorkerInstruction]:
-        """Take the arrival of the last byte of a flow to here. Raises `ValueError` for a flow that is not expected."""
+        """Take the arrival of the last byte of a flow to here.
+
+        Raises `ValueError` for a flow that is not expected.
+        """
         if iteration == self.iteration + 1 and not self._unfinished and name in self.arriving:
             self._early.add(name)
             return []
         if iteration != self.iteration or name not in self._awaited:
             raise ValueError(
-                f"job {self.job.name}: flow {name} of iteration {iteration} arrived at {self.worker}, "
-                f"which does not wait for it in iteration {self.iteration}"
+                f"job {self.job.name}: flow {name} of iteration {iteration} arrived at"
+                f" {self.worker}, which does not wait for it in iteration {self.iteration}"
             )
         self._awaited.remove(name)
         return self._done(name)
@@ -208,7 +237,9 @@ class WorkerExecution:
 
     def _own_done(self, name: str) -> list[WorkerInstruction]:
         if name not in self._running:
-            raise ValueError(f"job {self.job.name}: {name} finished at {self.worker} but was not running")
+            raise ValueError(
+                f"job {self.job.name}: {name} finished at {self.worker} but was not running"
+            )
         self._running.remove(name)
         return self._done(name)
 
@@ -226,8 +257,8 @@ class WorkerExecution:
 
 
 SocketCarrier = DatagramCarrier | ShimSocketCarrier | TcpSocketCarrier
-"""One job's flows at one host. First open, then connect when all hosts are open, then send. Flows to the same host
-follow each other in the order of their starts."""
+"""One job's flows at one host. First open, then connect when all hosts are open, then send. Flows
+to the same host follow each other in the order of their starts."""
 
 _CARRIERS: Mapping[type[messages.Carriage], Callable[..., Mapping[str, SocketCarrier]]] = {
     messages.ShimCarriage: shim_carriers,
@@ -266,10 +297,14 @@ class JobPart:
                     self.carrier.send(flow, iteration)
                 case WorkerFinished(iteration):
                     counts = self.carrier.counts
-                    self._worker.report(messages.IterationDone(self._worker.host, self._name, iteration, *counts))
+                    self._worker.report(
+                        messages.IterationDone(self._worker.host, self._name, iteration, *counts)
+                    )
 
     def _report(self, kind: type[messages.StepStarted | messages.StepFinished], step: str) -> None:
-        self._worker.report(kind(self._name, self._execution.iteration, step, self._worker.loop.now_ns))
+        self._worker.report(
+            kind(self._name, self._execution.iteration, step, self._worker.loop.now_ns)
+        )
 
     def _on_computed(self, name: str) -> None:
         self._report(messages.StepFinished, name)
@@ -287,24 +322,31 @@ class JobPart:
 
 
 class Worker:
-    """The worker of one host. The loop's `run` raises `RunError` when something breaks. `sockets` closes what it
-    opens."""
+    """The worker of one host. The loop's `run` raises `RunError` when something breaks. `sockets`
+    closes what it opens."""
 
     def __init__(
-        self, assignment: messages.Assignment, loop: RealTimeLoop, control: socket.socket, sockets: ExitStack
+        self,
+        assignment: messages.Assignment,
+        loop: RealTimeLoop,
+        control: socket.socket,
+        sockets: ExitStack,
     ) -> None:
         self.host = assignment.host
         self.loop = loop
         self._control = control
         self._lines = messages.Lines()
         self._parts = {
-            job.job.name: JobPart(self, job, COMPUTING[assignment.computing](loop, sockets)) for job in assignment.jobs
+            job.job.name: JobPart(self, job, COMPUTING[assignment.computing](loop, sockets))
+            for job in assignment.jobs
         }
         self._carriers = self._open(assignment, sockets)
         for name, carrier in self._carriers.items():
             self._parts[name].carrier = carrier
         self._unconnected = len(self._carriers)
-        self._senders = [ConstantRateSender(loop, assignment, traffic, sockets) for traffic in assignment.sends]
+        self._senders = [
+            ConstantRateSender(loop, assignment, traffic, sockets) for traffic in assignment.sends
+        ]
         if assignment.discards:
             Discard(assignment, sockets)
         loop.on_readable(control.fileno(), self._on_order)
@@ -313,7 +355,9 @@ class Worker:
     def report(self, report: messages.Report) -> None:
         self._control.sendall(messages.encode(report))
 
-    def _open(self, assignment: messages.Assignment, sockets: ExitStack) -> Mapping[str, SocketCarrier]:
+    def _open(
+        self, assignment: messages.Assignment, sockets: ExitStack
+    ) -> Mapping[str, SocketCarrier]:
         by_kind: dict[type[messages.Carriage], dict[str, Any]] = {}
         for job in assignment.jobs:
             name = job.job.name

@@ -26,7 +26,11 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     for begin in range(0, len(run.jobs), step):
         jobs = run.jobs[begin : begin + step]
         figure, (axis,) = style.panels([1.6], run.message(selection))
-        bars(axis, jobs, {of: [mean(run.slowdowns(of, job, selection)) for job in jobs] for of in policies})
+        bars(
+            axis,
+            jobs,
+            {of: [mean(run.slowdowns(of, job, selection)) for job in jobs] for of in policies},
+        )
         axis.axhline(1.0, color=INK, linewidth=0.6)
         axis.set_ylabel("time / alone")
         style.legend(figure, entries_of(axis))

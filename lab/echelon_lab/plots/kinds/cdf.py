@@ -22,12 +22,18 @@ ABOUT = "share of all iterations with at most so much slowdown, a curve for each
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return one page."""
     values = {
-        policy: [value for job in run.jobs for value in run.slowdowns(policy, job, selection).values()]
+        policy: [
+            value for job in run.jobs for value in run.slowdowns(policy, job, selection).values()
+        ]
         for policy in selection.most(list(run.policies), "policies", "--policy", MOST)
     }
-    curves = [distribution(policy, of, at, DASHES[at]) for at, (policy, of) in enumerate(values.items())]
+    curves = [
+        distribution(policy, of, at, DASHES[at]) for at, (policy, of) in enumerate(values.items())
+    ]
     ordered = {policy: sorted(values[policy]) for policy in dict.fromkeys(run.ends)}
-    parts = (f"{_at(0.5, of):.3g} and {_at(0.99, of):.3g} ({policy})" for policy, of in ordered.items())
+    parts = (
+        f"{_at(0.5, of):.3g} and {_at(0.99, of):.3g} ({policy})" for policy, of in ordered.items()
+    )
     title = f"Median and 99 % of the iterations, over their time alone: {', '.join(parts)}"
     panel = Panel("iteration time / alone", "share of iterations", curves, y_limits=(0, 1))
     return [chart(title, [panel], style)]

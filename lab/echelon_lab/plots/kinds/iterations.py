@@ -23,16 +23,32 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return one page."""
     jobs = run.jobs
     if len(jobs) > MOST:
-        worst = {job: max(mean(run.slowdowns(policy, job, selection)) for policy in run.policies) for job in jobs}
+        worst = {
+            job: max(mean(run.slowdowns(policy, job, selection)) for policy in run.policies)
+            for job in jobs
+        }
         jobs = sorted(jobs, key=lambda job: -worst[job])[:MOST]
-        selection.note(f"the {MOST} jobs that are slowed down most, of {len(run.jobs)} (choose with --job)")
-    longest = max(len(run.slowdowns(policy, job, selection)) for policy in run.policies for job in jobs)
+        selection.note(
+            f"the {MOST} jobs that are slowed down most, of {len(run.jobs)} (choose with --job)"
+        )
+    longest = max(
+        len(run.slowdowns(policy, job, selection)) for policy in run.policies for job in jobs
+    )
     panels = []
     for policy in run.policies:
         curves = []
         for at, job in enumerate(jobs):
             of = run.slowdowns(policy, job, selection)
-            curves.append(Curve(job, list(of), list(of.values()), at, DASHES[at], MARKERS[at] * (longest < _MANY)))
+            curves.append(
+                Curve(
+                    job,
+                    list(of),
+                    list(of.values()),
+                    at,
+                    DASHES[at],
+                    MARKERS[at] * (longest < _MANY),
+                )
+            )
         title = run.headline(policy, selection) if len(run.policies) > 1 else ""
         panels.append(Panel("iteration", "time / alone", curves, title, counts=True, one="y"))
     return [chart(run.message(selection), panels, style, 1.15, same_axes=True)]

@@ -41,13 +41,21 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         }
         for policy, of in carried.items()
     }
-    means = {policy: {link: sum(use) / _BINS for link, use in of.items()} for policy, of in uses.items()}
-    links = sorted({link for of in means.values() for link in of}, key=lambda link: (-_most(means, link), link))
+    means = {
+        policy: {link: sum(use) / _BINS for link, use in of.items()} for policy, of in uses.items()
+    }
+    links = sorted(
+        {link for of in means.values() for link in of}, key=lambda link: (-_most(means, link), link)
+    )
     most = _most(means, links[0])
-    shown, busiest = [link for link in links[:_ROWS] if _most(means, link) >= _LEAST * most], links[0]
+    shown, busiest = (
+        [link for link in links[:_ROWS] if _most(means, link) >= _LEAST * most],
+        links[0],
+    )
     if len(links) > len(shown):
         selection.note(
-            f"{len(shown)} of {len(links)} directions of links, those that are used most (choose with --job)"
+            f"{len(shown)} of {len(links)} directions of links, those that are used most (choose"
+            " with --job)"
         )
     parts = (f"{100 * of.get(busiest, 0):.3g} % under {policy}" for policy, of in means.items())
     title = f"The busiest link, {_name(busiest)}, is used {', '.join(parts)}"
@@ -55,26 +63,41 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     for axis, (policy, of) in zip(axes, uses.items(), strict=True):
         rows = [of.get(link, [0.0] * _BINS) for link in shown]
         image = axis.imshow(
-            rows, cmap="Blues", vmin=0, vmax=1, aspect="auto", extent=(0, end_s, len(rows) - 0.5, -0.5), rasterized=True
+            rows,
+            cmap="Blues",
+            vmin=0,
+            vmax=1,
+            aspect="auto",
+            extent=(0, end_s, len(rows) - 0.5, -0.5),
+            rasterized=True,
         )
         axis.set_yticks(range(len(rows)), [_name(link) for link in shown], fontsize=6)
         axis.tick_params(axis="y", length=0)
         axis.grid(visible=False)
         axis.set_title(policy)
-    axes[-1].set_xlabel("time (s)\n" + style.wrapped(f"{EVENLY}; what a link cannot carry then, later", 0.7))
+    axes[-1].set_xlabel(
+        "time (s)\n" + style.wrapped(f"{EVENLY}; what a link cannot carry then, later", 0.7)
+    )
     figure.colorbar(image, ax=axes, label="use of the link", aspect=12, pad=0.02)
     return [figure]
 
 
-def _carried(run: MeasuredRun, policy: str, selection: Excerpt) -> Mapping[Link, Sequence[Mapping[str, Any]]]:
-    """Return the flows on each direction of each link. Raise `DocumentError` for a link that the fabric lacks."""
+def _carried(
+    run: MeasuredRun, policy: str, selection: Excerpt
+) -> Mapping[Link, Sequence[Mapping[str, Any]]]:
+    """Return the flows on each direction of each link.
+
+    Raise `DocumentError` for a link that the fabric lacks.
+    """
     found: dict[Link, list[Mapping[str, Any]]] = defaultdict(list)
     for job in run.jobs:
         for flow in run.flows(policy, job, selection):
             for link in run.links(policy, job, flow["name"]):
                 found[link].append(flow)
     if not found.keys() <= run.rates_bps.keys():
-        raise DocumentError(NETWORK, "paths", "a path goes along a link that is not in 'links' (run it again)")
+        raise DocumentError(
+            NETWORK, "paths", "a path goes along a link that is not in 'links' (run it again)"
+        )
     return found
 
 

@@ -30,7 +30,9 @@ Spans = list[tuple[float, float]]
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return one page."""
     jobs = selection.most(run.jobs, "jobs", "--job", len(PALETTE))
-    shares = {policy: share_at_once(spans_of(run, policy, jobs, selection)) for policy in run.policies}
+    shares = {
+        policy: share_at_once(spans_of(run, policy, jobs, selection)) for policy in run.policies
+    }
     drawn = _last_iterations(run, jobs, selection)
     heights = [_ROW_INCHES * len(jobs) + 0.25] * len(run.policies)
     figure, axes = style.panels(heights, _message(run, shares), sharex=True)
@@ -38,18 +40,31 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     for axis, policy in zip(axes, run.policies, strict=True):
         spans = spans_of(run, policy, jobs, drawn)
         begin_s = min((of[0][0] for of in spans.values() if of), default=0.0)
-        spans = {job: [(start - begin_s, end - begin_s) for start, end in of] for job, of in spans.items()}
+        spans = {
+            job: [(start - begin_s, end - begin_s) for start, end in of]
+            for job, of in spans.items()
+        }
         longest = max([longest, *(of[-1][1] for of in spans.values() if of)])
         _panel(axis, spans)
-        axis.set_title(f"{run.headline(policy, selection)}; {_percent(shares[policy])} of communication at once")
-    axes[-1].set(xlim=(0, longest or 1), xlabel="time since the first of these iterations communicates (s)")
+        axis.set_title(
+            f"{run.headline(policy, selection)}; {_percent(shares[policy])} of communication at"
+            " once"
+        )
+    axes[-1].set(
+        xlim=(0, longest or 1), xlabel="time since the first of these iterations communicates (s)"
+    )
     return [figure]
 
 
-def spans_of(run: MeasuredRun, policy: str, jobs: Sequence[str], selection: Excerpt) -> dict[str, Spans]:
+def spans_of(
+    run: MeasuredRun, policy: str, jobs: Sequence[str], selection: Excerpt
+) -> dict[str, Spans]:
     """Return the times in which each job has a flow under way."""
     return {
-        job: united([(flow["start_s"], flow["finish_s"]) for flow in run.flows(policy, job, selection)]) for job in jobs
+        job: united(
+            [(flow["start_s"], flow["finish_s"]) for flow in run.flows(policy, job, selection)]
+        )
+        for job in jobs
     }
 
 
@@ -66,7 +81,12 @@ def united(spans: Sequence[tuple[float, float]]) -> Spans:
 
 def at_once(spans: Mapping[str, Spans]) -> Spans:
     """Return the times in which more than one job communicates."""
-    changes = sorted((time, by) for of in spans.values() for start, end in of for time, by in ((start, 1), (end, -1)))
+    changes = sorted(
+        (time, by)
+        for of in spans.values()
+        for start, end in of
+        for time, by in ((start, 1), (end, -1))
+    )
     running, out = 0, []
     for (time, by), (until, _) in pairwise(changes):
         running += by
@@ -86,10 +106,14 @@ def _length(spans: Spans) -> float:
 
 
 def _last_iterations(run: MeasuredRun, jobs: Sequence[str], selection: Excerpt) -> Excerpt:
-    """Return the excerpt that is drawn: the last iterations that all jobs have, unless others were chosen."""
+    """Return the excerpt that is drawn: the last iterations that all jobs have, unless others were
+    chosen.
+    """
     if selection.first is not None or selection.last is not None:
         return selection
-    last = min(len(of["jobs"][job]["iteration_times_s"]) for of in run.policies.values() for job in jobs)
+    last = min(
+        len(of["jobs"][job]["iteration_times_s"]) for of in run.policies.values() for job in jobs
+    )
     first = max(1, last - _ITERATIONS + 1)
     if first > 1:
         selection.note(f"iterations {first} to {last} (choose with --iterations)")
@@ -98,7 +122,10 @@ def _last_iterations(run: MeasuredRun, jobs: Sequence[str], selection: Excerpt) 
 
 def _message(run: MeasuredRun, shares: Mapping[str, float]) -> str:
     first, last = run.ends
-    message = f"Under {last}, jobs communicate at once for {_percent(shares[last])} of the time in which any does"
+    message = (
+        f"Under {last}, jobs communicate at once for {_percent(shares[last])} of the time in which"
+        " any does"
+    )
     return message if first == last else f"{message}, under {first} for {_percent(shares[first])}"
 
 
@@ -119,7 +146,9 @@ def _panel(axis: Axes, spans: Mapping[str, Spans]) -> None:
             edgecolor="white",
             linewidth=0.3,
         )
-    axis.broken_barh([(start, end - start) for start, end in dark], (0, len(spans)), facecolor=INK, alpha=0.35)
+    axis.broken_barh(
+        [(start, end - start) for start, end in dark], (0, len(spans)), facecolor=INK, alpha=0.35
+    )
     axis.set_ylim(len(spans), 0)
     axis.set_yticks([row + 0.5 for row in range(len(spans))], list(spans))
     axis.tick_params(axis="y", length=0)

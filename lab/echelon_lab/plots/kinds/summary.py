@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from echelon_lab.plots.measured import Excerpt, MeasuredRun
     from echelon_lab.plots.style import Style
 
-ABOUT = "mean iteration time of each job, and mean time of the cross traffic's flows, a bar for each policy"
+ABOUT = (
+    "mean iteration time of each job, and mean time of the cross traffic's flows, a bar for each"
+    " policy"
+)
 _GROUPS = {"column": 4, "text": 10}
 """The most jobs that are drawn, by width of the picture."""
 
@@ -25,7 +28,10 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     policies = selection.most(list(run.policies), "policies", "--policy", MOST)
     jobs = selection.most(run.jobs, "jobs", "--job", _GROUPS[style.width])
     alone = {job: run.policies[policies[0]]["jobs"][job]["alone_iteration_s"] for job in jobs}
-    times = {policy: [mean(run.slowdowns(policy, job, selection)) * alone[job] for job in jobs] for policy in policies}
+    times = {
+        policy: [mean(run.slowdowns(policy, job, selection)) * alone[job] for job in jobs]
+        for policy in policies
+    }
     flows_s = {
         policy: {
             source: of["mean_completion_s"]
@@ -34,23 +40,39 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         }
         for policy in policies
     }
-    sources = [source for source in flows_s[policies[0]] if all(source in of for of in flows_s.values())]
+    sources = [
+        source for source in flows_s[policies[0]] if all(source in of for of in flows_s.values())
+    ]
     first, last = run.ends
     title = run.message(selection)
     if sources and first != last:
-        before, after = (fmean(flows_s[policy][source] for source in sources) for policy in (first, last))
+        before, after = (
+            fmean(flows_s[policy][source] for source in sources) for policy in (first, last)
+        )
         title += f"; flows of the cross traffic take {change(before, after)} under {first}"
     figure, axes = style.panels([1.4] * (2 if sources else 1), title)
     bars(axes[0], jobs, times, "%.3g")
     for place, time_s in enumerate(alone.values()):
-        axes[0].hlines(time_s, place - 0.42, place + 0.42, color=INK, linewidth=1, linestyle="--", label="alone")
+        axes[0].hlines(
+            time_s,
+            place - 0.42,
+            place + 0.42,
+            color=INK,
+            linewidth=1,
+            linestyle="--",
+            label="alone",
+        )
     axes[0].set_ylabel("iteration (s)")
     if sources:
         left = (
-            f"{policy} {sum(run.policies[policy]['traffic'][source].get('unfinished', 0) for source in sources)}"
+            f"{policy}"
+            f" {sum(run.policies[policy]['traffic'][source].get('unfinished', 0) for source in sources)}"
             for policy in policies
         )
-        selection.note(f"flows of the cross traffic that did not finish are not in the means: {', '.join(left)}")
+        selection.note(
+            "flows of the cross traffic that did not finish are not in the means:"
+            f" {', '.join(left)}"
+        )
         shown = {policy: [of[source] * 1e3 for source in sources] for policy, of in flows_s.items()}
         bars(axes[1], [f"cross traffic: {source}" for source in sources], shown, "%.3g")
         axes[1].set_ylabel("mean of flows (ms)")

@@ -18,14 +18,22 @@ if TYPE_CHECKING:
     from echelon_lab.plots.measured import Excerpt, MeasuredRun
     from echelon_lab.plots.style import Style
 
-ABOUT = "computing (dark) and sending (light, with ideal finish times) of each worker, one panel for each policy"
+ABOUT = (
+    "computing (dark) and sending (light, with ideal finish times) of each worker, one panel for"
+    " each policy"
+)
 _ITERATIONS = 3
 """The number of iterations that are drawn unless others are chosen."""
 _UNITS = 44.0
-"""The height of the rows of all panels of a page together, in bars of computing: about eight inches in the text."""
+"""The height of the rows of all panels of a page together, in bars of computing: about eight inches
+in the text.
+"""
 _COMPUTE, _FLOW, _ROW_GAP = 1.0, 0.6, 0.5
 _LANES = 4
-"""The most lanes for flows of a worker that overlap. If they need more, the others share the last lane."""
+"""The most lanes for flows of a worker that overlap.
+
+If they need more, the others share the last lane.
+"""
 _APART_INCHES = 0.03
 """Marks that are closer are drawn once, and bars that are narrower have no edges."""
 _INCHES_PER_UNIT = {"column": 0.14, "text": 0.17}
@@ -44,7 +52,10 @@ class Row:
         flows = self.flows
         if len(flows) > _LANES:
             flows = [[replace(bar, label="") for lane in flows for bar in lane]]
-        return [*((_COMPUTE, False, lane) for lane in self.computes), *((_FLOW, True, lane) for lane in flows)]
+        return [
+            *((_COMPUTE, False, lane) for lane in self.computes),
+            *((_FLOW, True, lane) for lane in flows),
+        ]
 
     @property
     def height(self) -> float:
@@ -55,11 +66,20 @@ class Row:
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return the pages, each with as many workers as fit."""
     title = run.message(selection)
-    headlines = {policy: run.headline(policy, selection) if len(run.policies) > 1 else "" for policy in run.policies}
-    longest = max(len(of["iteration_times_s"]) for all_of in run.policies.values() for of in all_of["jobs"].values())
+    headlines = {
+        policy: run.headline(policy, selection) if len(run.policies) > 1 else ""
+        for policy in run.policies
+    }
+    longest = max(
+        len(of["iteration_times_s"])
+        for all_of in run.policies.values()
+        for of in all_of["jobs"].values()
+    )
     if selection.last is None and longest > (selection.first or 1) + _ITERATIONS - 1:
         selection.last = (selection.first or 1) + _ITERATIONS - 1
-        selection.note(f"iterations {selection.first or 1} to {selection.last} (choose with --iterations)")
+        selection.note(
+            f"iterations {selection.first or 1} to {selection.last} (choose with --iterations)"
+        )
     panels = {policy: rows_of(of, selection) for policy, of in run.policies.items()}
     rows_of_all = [row for rows in panels.values() for row in rows.values()]
     bars = [bar for row in rows_of_all for lane in (*row.computes, *row.flows) for bar in lane]
@@ -68,7 +88,10 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     pages = _pages(panels)
     figures = []
     for workers in pages[: selection.most_pages]:
-        heights = [sum(rows[worker].height for worker in workers if worker in rows) for rows in panels.values()]
+        heights = [
+            sum(rows[worker].height for worker in workers if worker in rows)
+            for rows in panels.values()
+        ]
         inches = [height * _INCHES_PER_UNIT[style.width] + 0.2 for height in heights]
         figure, axes = style.panels(inches, title, sharex=True)
         for axis, (policy, rows) in zip(axes, panels.items(), strict=True):
@@ -94,15 +117,22 @@ def rows_of(of: Mapping[str, Any], selection: Excerpt) -> dict[str, Row]:
                 row = rows.setdefault(worker, Row(worker))
                 number = span.get("micro_batch")
                 label = (
-                    "" if number is None else f"{span.get('kind', '')[:1].upper() if len(kinds) > 1 else ''}{number}"
+                    ""
+                    if number is None
+                    else f"{span.get('kind', '')[:1].upper() if len(kinds) > 1 else ''}{number}"
                 )
-                bar = Bar(place, span["start_s"], span["finish_s"], label, span.get("ideal_finish_s"))
+                bar = Bar(
+                    place, span["start_s"], span["finish_s"], label, span.get("ideal_finish_s")
+                )
                 put(row.flows if sends else row.computes, bar, _LANES + 1 if sends else None)
     return rows
 
 
 def _pages(panels: Mapping[str, Mapping[str, Row]]) -> list[list[str]]:
-    """Return the workers of each page; pages are about equally high. A page has the panels of all policies."""
+    """Return the workers of each page; pages are about equally high.
+
+    A page has the panels of all policies.
+    """
     heights: dict[str, float] = {}
     for rows in panels.values():
         for worker, row in rows.items():
@@ -123,7 +153,9 @@ def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
         top = y
         for height, sends, lane in row.lanes():
             for job in sorted({bar.look for bar in lane}):
-                bars = [(bar.start_s, bar.finish_s - bar.start_s) for bar in lane if bar.look == job]
+                bars = [
+                    (bar.start_s, bar.finish_s - bar.start_s) for bar in lane if bar.look == job
+                ]
                 wide = min(lasts for _, lasts in bars) > _APART_INCHES * inch_s
                 draw_bars(
                     axis,
@@ -158,7 +190,10 @@ def _legend(jobs: Sequence[str]) -> dict[str, Any]:
     from matplotlib.patches import Patch
 
     return {
-        **{job: Patch(facecolor=colour(at), hatch=hatch(at), edgecolor="white") for at, job in enumerate(jobs)},
+        **{
+            job: Patch(facecolor=colour(at), hatch=hatch(at), edgecolor="white")
+            for at, job in enumerate(jobs)
+        },
         "computing": Patch(facecolor=INK),
         "sending": Patch(facecolor=INK, alpha=0.45),
         "ideal finish": Line2D([], [], color=INK, marker="|", markersize=6, linestyle=""),

@@ -5,5 +5,7 @@ from __future__ import annotations
 from echelon.cli.doors import COMPARE, Command
 
 AGGREGATION = Command(
-    COMPARE, "Aggregation in the network: what jobs gain, and how it compares.", "echelon_aggregation.commands.app:app"
+    COMPARE,
+    "Aggregation in the network: what jobs gain, and how it compares.",
+    "echelon_aggregation.commands.app:app",
 )

@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from echelon_aggregation.virtual import Outcome
 
 app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="Aggregation in the network: what jobs gain, and how it compares."
+    cls=CommandGroup,
+    no_args_is_help=True,
+    help="Aggregation in the network: what jobs gain, and how it compares.",
 )
 
 _GAINS = (
     Column("job", wraps=True),
     Column("root", lambda of: ", ".join(of.roots), wraps=True),
-    Column("places", lambda of: ", ".join("none" if one is None else str(one.mask + 1) for one in of.grants)),
+    Column(
+        "places",
+        lambda of: ", ".join("none" if one is None else str(one.mask + 1) for one in of.grants),
+    ),
     Column("ring alone", lambda of: f"{of.ring_alone_s:.4g} s", right=True),
     Column("alone", lambda of: f"{of.alone_s:.4g} s", right=True),
     Column("ring together", lambda of: f"{of.ring_shared_s:.4g} s", right=True),
@@ -38,9 +43,12 @@ _GAINS = (
 
 @app.command()
 def plan(
-    scenario: Annotated[Path, typer.Argument(help="A scenario whose jobs aggregate in the network.", metavar="FILE")],
+    scenario: Annotated[
+        Path, typer.Argument(help="A scenario whose jobs aggregate in the network.", metavar="FILE")
+    ],
     policy: Annotated[
-        str, typer.Option(help="Who gets memory, and how much there is.", metavar="NAME(KEY=VALUE,...)")
+        str,
+        typer.Option(help="Who gets memory, and how much there is.", metavar="NAME(KEY=VALUE,...)"),
     ] = "aggregation",
     as_json: tables.AsJson = False,
 ) -> None:
@@ -62,7 +70,10 @@ def plan(
         choice = policy_choice(policy)
         made = make_policy(choice.name, **dict(choice.parameters))
         if not isinstance(made, Aggregation):
-            fail(f"--policy: '{choice.name}' gives no memory of switches (use 'aggregation')", BAD_INPUT)
+            fail(
+                f"--policy: '{choice.name}' gives no memory of switches (use 'aggregation')",
+                BAD_INPUT,
+            )
         found = gains([loaded.specs[job.name] for job in loaded.jobs], loaded.fabric, made)
     except (DocumentError, PlanError) as error:
         fail(str(error), BAD_INPUT)
@@ -72,7 +83,9 @@ def plan(
         tables.show_json([_document(gain) for gain in found])
     else:
         tables.show_all(
-            _GAINS, found, f"no job of {scenario} aggregates in the network ('collective: in-network' does)"
+            _GAINS,
+            found,
+            f"no job of {scenario} aggregates in the network ('collective: in-network' does)",
         )
 
 
@@ -87,8 +100,11 @@ def compare(
     what: Annotated[
         Literal["rate", "memory", "shared"],
         typer.Argument(
-            help="rate: the data per worker, by the number of workers. memory: several jobs with memory for half of "
-            "them. shared: training times and short flows in one cluster."
+            help=(
+                "rate: the data per worker, by the number of workers. memory: several jobs with"
+                " memory for half of "
+                "them. shared: training times and short flows in one cluster."
+            )
         ),
     ],
     draws: Annotated[int, typer.Option(help="How many random sets of jobs.", min=1)] = 10,
@@ -119,9 +135,14 @@ def compare(
 @on_service
 def group(
     client: Client,
-    name: Annotated[str, typer.Argument(help="A registered job.", metavar="NAME", autocompletion=completion.jobs)],
+    name: Annotated[
+        str,
+        typer.Argument(help="A registered job.", metavar="NAME", autocompletion=completion.jobs),
+    ],
     tree: Annotated[int, typer.Option(help="Which of the job's trees, from 1.", min=1)] = 1,
-    wire: Annotated[str, typer.Option(help="The interface of the workers' hosts.", metavar="INTERFACE")] = "eth0",
+    wire: Annotated[
+        str, typer.Option(help="The interface of the workers' hosts.", metavar="INTERFACE")
+    ] = "eth0",
 ) -> None:
     """Print the file of a job's group, which ECHELON_AGGREGATION names to the job's workers.
 
@@ -137,7 +158,8 @@ def group(
         fail(f"job {name} has no tree {tree}: {reason}", BAD_INPUT)
     told = dict(job.trees[tree - 1])
     told["workers"] = [
-        {"wire": wire, **{key: of for key, of in worker.items() if key != "host"}} for worker in told["workers"]
+        {"wire": wire, **{key: of for key, of in worker.items() if key != "host"}}
+        for worker in told["workers"]
     ]
     typer.echo(yaml.safe_dump(told, sort_keys=False, default_flow_style=None).rstrip())
 
@@ -160,15 +182,19 @@ _OUTCOMES = (
 
 @app.command()
 def demo(
-    most: Annotated[int, typer.Option("--workers", help="The largest number of workers.", min=2, max=32)] = 16,
-    values: Annotated[int, typer.Option(help="The number of values of each worker.", min=1024)] = 4096,
+    most: Annotated[
+        int, typer.Option("--workers", help="The largest number of workers.", min=2, max=32)
+    ] = 16,
+    values: Annotated[
+        int, typer.Option(help="The number of values of each worker.", min=1024)
+    ] = 4096,
     as_json: tables.AsJson = False,
 ) -> None:
     """Add up the values of 2, 4, 8... workers on one switch, packet by packet in virtual time and without root.
 
-    The switch runs the P4 program. A parameter server and a ring do the same on the same links of 10 Gbit/s with
-    packets of the same size; then the network does it on links that lose packets. The rate is that of a worker's values
-    until all have the sums; headers are not counted.
+    The switch runs the P4 program. A parameter server and a ring do the same on the same links of
+    10 Gbit/s with packets of the same size; then the network does it on links that lose packets.
+    The rate is that of a worker's values until all have the sums; headers are not counted.
 
     Example: echelon aggregation demo --workers 4
     """

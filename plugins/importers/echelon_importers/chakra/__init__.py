@@ -1,15 +1,17 @@
 """Chakra execution traces (mlcommons/chakra): a file for each rank, `.et`, gzip or not, or JSON.
 
-The JSON is that of Chakra's feeder, ``{"workload_graph": [{"Id": 1, "NodeType": 4, ...}]}``, or that of its jsonizer.
-Files are those of ranks 0, 1, ..., by the number before their extension, or in the order given. With one file and
-several hosts, all ranks run the same trace. A file that maps numbers to lists of ranks, ASTRA-sim's configuration of
-communicators, says which ranks a `pg_name` has.
+The JSON is that of Chakra's feeder, ``{"workload_graph": [{"Id": 1, "NodeType": 4, ...}]}``, or
+that of its jsonizer. Files are those of ranks 0, 1, ..., by the number before their extension, or
+in the order given. With one file and several hosts, all ranks run the same trace. A file that maps
+numbers to lists of ranks, ASTRA-sim's configuration of communicators, says which ranks a `pg_name`
+has.
 
-Nodes wait for their `data_deps`. `ctrl_deps` are the calls around an operation, and Chakra's feeder does not wait for
-them either. A collective with `is_cpu_op` is the call on the host, whose duration is imported as computing; the kernel
-carries the bytes. `comm_size` is what a rank has before the collective, as in ASTRA-sim's `Ring.cc`, so that an
-all-gather has that times the number of ranks in the end. An all-to-all with uneven parts has `comm_parts`, a list of
-the bytes to each rank of its group, which `echelon capture` writes.
+Nodes wait for their `data_deps`. `ctrl_deps` are the calls around an operation, and Chakra's feeder
+does not wait for them either. A collective with `is_cpu_op` is the call on the host, whose duration
+is imported as computing; the kernel carries the bytes. `comm_size` is what a rank has before the
+collective, as in ASTRA-sim's `Ring.cc`, so that an all-gather has that times the number of ranks in
+the end. An all-to-all with uneven parts has `comm_parts`, a list of the bytes to each rank of its
+group, which `echelon capture` writes.
 """
 
 from __future__ import annotations
@@ -25,10 +27,27 @@ from echelon.model.documents import DocumentError
 from echelon.model.quantities import shown
 from echelon_importers.chakra.wire import Value, WireNode, read_trace
 from echelon_importers.importer import Importer, ImportOptions, Source
-from echelon_importers.traces import Joined, TracedTransfer, TraceNode, Transfers, Work, assemble, node_label
+from echelon_importers.traces import (
+    Joined,
+    TracedTransfer,
+    TraceNode,
+    Transfers,
+    Work,
+    assemble,
+    node_label,
+)
 from echelon_importers.workload import CollectiveKind, ReadCounts, Workload
 
-_KINDS = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
+_KINDS = (
+    "INVALID",
+    "METADATA",
+    "MEM_LOAD",
+    "MEM_STORE",
+    "COMP",
+    "COMM_SEND",
+    "COMM_RECV",
+    "COMM_COLL",
+)
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
 _COLLECTIVES: Mapping[int, Mapping[int, CollectiveKind]] = {
     1: {0: "all-reduce", 1: "all-to-all", 2: "all-gather", 3: "reduce-scatter", 4: "broadcast"},
@@ -43,7 +62,10 @@ _COLLECTIVES: Mapping[int, Mapping[int, CollectiveKind]] = {
         9: "barrier",
     },
 }
-"""Collectives by `comm_type`, for each generation of the schema. There is no gather and no scatter in a job file."""
+"""Collectives by `comm_type`, for each generation of the schema.
+
+There is no gather and no scatter in a job file.
+"""
 _MOST_US = 10**12
 _MOST_BYTES = 10**15
 
@@ -74,7 +96,14 @@ class Chakra(Importer[ChakraOptions]):
         self.agreed_ranks(ordered[0], len(traces), "a file each")
         made = [
             [
-                self._node(ordered[rank], rank, len(traces), node, groups, tally if rank < files_read else ReadCounts())
+                self._node(
+                    ordered[rank],
+                    rank,
+                    len(traces),
+                    node,
+                    groups,
+                    tally if rank < files_read else ReadCounts(),
+                )
                 for node in trace
             ]
             for rank, trace in enumerate(traces)
@@ -82,7 +111,9 @@ class Chakra(Importer[ChakraOptions]):
         for rank, trace in enumerate(made):
             for number, times in Counter(node.number for node in trace).items():
                 if times > 1:
-                    raise _fault(ordered[rank], number, "has the number of another node", "give each its own")
+                    raise _fault(
+                        ordered[rank], number, "has the number of another node", "give each its own"
+                    )
         return assemble(ordered, made, tally, self.options.transfers)
 
     def _node(
@@ -95,12 +126,16 @@ class Chakra(Importer[ChakraOptions]):
         tally: ReadCounts,
     ) -> TraceNode:
         if not 0 < node.kind < len(_KINDS):
-            raise _fault(source, node.number, f"{node.kind} is not a kind of node", "check the schema")
+            raise _fault(
+                source, node.number, f"{node.kind} is not a kind of node", "check the schema"
+            )
         if not 0 <= node.duration_us <= _MOST_US:
             raise _fault(source, node.number, f"takes {node.duration_us} us", "correct the time")
         tally.ignored["control dependencies"] += len(node.ctrl_deps)
         does: Work | Joined | TracedTransfer
-        if node.kind < _SEND or (node.attributes.get("is_cpu_op") and "comm_size" not in node.attributes):
+        if node.kind < _SEND or (
+            node.attributes.get("is_cpu_op") and "comm_size" not in node.attributes
+        ):
             tally.read[f"{_KINDS[node.kind]} nodes"] += 1
             does = Work(Fraction(node.duration_us, 10**6), str(node.attributes.get("label", "")))
         elif node.kind == _COLLECTIVE:
@@ -115,19 +150,30 @@ class Chakra(Importer[ChakraOptions]):
                 _whole(source, node, "comm_size", _MOST_BYTES),
             )
             if peer == rank:
-                raise _fault(source, node.number, "is a transfer from its own rank", "correct the ranks")
+                raise _fault(
+                    source, node.number, "is a transfer from its own rank", "correct the ranks"
+                )
         return TraceNode(node.number, node.data_deps, does)
 
-    def _collective(self, source: Source, ranks: int, node: WireNode, groups: Mapping[str, tuple[int, ...]]) -> Joined:
+    def _collective(
+        self, source: Source, ranks: int, node: WireNode, groups: Mapping[str, tuple[int, ...]]
+    ) -> Joined:
         number = _whole(source, node, "comm_type", 9)
         kind = _COLLECTIVES[node.generation].get(number)
         if kind is None:
-            raise _fault(source, node.number, f"comm_type {number} is not supported", "leave the node out")
+            raise _fault(
+                source, node.number, f"comm_type {number} is not supported", "leave the node out"
+            )
         size_bytes = 0 if kind == "barrier" else _whole(source, node, "comm_size", _MOST_BYTES)
         name = str(node.attributes.get("pg_name", ""))
         if name and groups:
             if name not in groups:
-                raise _fault(source, node.number, f"no communicator is called {shown(name)}", "add it to the file")
+                raise _fault(
+                    source,
+                    node.number,
+                    f"no communicator is called {shown(name)}",
+                    "add it to the file",
+                )
             # A number follows, which tells groups of one label apart.
             called = node_label(str(node.attributes.get("label", "")))
             label, members = called.rstrip("0123456789") or "pg", groups[name]
@@ -138,8 +184,17 @@ class Chakra(Importer[ChakraOptions]):
         parts = node.attributes.get("comm_parts") if kind == "all-to-all" else None
         if parts is None:
             return Joined(kind, label, members, size_bytes)
-        if not isinstance(parts, tuple) or len(parts) != len(members) or max(parts, default=0) > _MOST_BYTES:
-            raise _fault(source, node.number, f"comm_parts are not {len(members)} sizes", "give one for each rank")
+        if (
+            not isinstance(parts, tuple)
+            or len(parts) != len(members)
+            or max(parts, default=0) > _MOST_BYTES
+        ):
+            raise _fault(
+                source,
+                node.number,
+                f"comm_parts are not {len(members)} sizes",
+                "give one for each rank",
+            )
         return Joined(kind, label, members, size_bytes, parts)
 
     def _involved(self, source: Source, ranks: int, node: WireNode) -> tuple[int, ...]:
@@ -148,7 +203,10 @@ class Chakra(Importer[ChakraOptions]):
         if all(involved):
             return tuple(range(ranks))
         raise _fault(
-            source, node.number, "runs along some dimensions only, which is not supported", "name groups by pg_name"
+            source,
+            node.number,
+            "runs along some dimensions only, which is not supported",
+            "name groups by pg_name",
         )
 
 
@@ -164,22 +222,35 @@ def _split(sources: Sequence[Source]) -> tuple[list[Source], Mapping[str, tuple[
             files.append(source)
             continue
         for name, ranks in said.items() if isinstance(said, dict) else ():
-            whole = isinstance(ranks, list) and all(type(rank) is int and 0 <= rank < 10**6 for rank in ranks)
+            whole = isinstance(ranks, list) and all(
+                type(rank) is int and 0 <= rank < 10**6 for rank in ranks
+            )
             if not whole or len(set(ranks)) != len(ranks):
-                raise DocumentError(source.name, name[:40], "is not a list of ranks (write [0, 1])", code="not-a-list")
+                raise DocumentError(
+                    source.name,
+                    name[:40],
+                    "is not a list of ranks (write [0, 1])",
+                    code="not-a-list",
+                )
             groups[name] = tuple(ranks)
     if not files:
-        raise DocumentError(sources[0].name, "", "is no trace (give the traces, too)", code="empty-document")
+        raise DocumentError(
+            sources[0].name, "", "is no trace (give the traces, too)", code="empty-document"
+        )
     return files, groups
 
 
 def _by_rank(files: Sequence[Source]) -> list[Source]:
-    found = [re.search(r"[._-]([0-9]{1,6})\.(?:et|json)(?:\.gz)?$", source.name) for source in files]
+    found = [
+        re.search(r"[._-]([0-9]{1,6})\.(?:et|json)(?:\.gz)?$", source.name) for source in files
+    ]
     numbers = {int(each[1]): source for each, source in zip(found, files, strict=True) if each}
     if len(files) > 1 and len(numbers) == len(files):
         if sorted(numbers) != list(range(len(files))):
             missing = next(rank for rank in range(len(files)) if rank not in numbers)
-            raise DocumentError(files[0].name, "", f"has no companion of rank {missing} (add its file)")
+            raise DocumentError(
+                files[0].name, "", f"has no companion of rank {missing} (add its file)"
+            )
         return [numbers[rank] for rank in range(len(files))]
     return list(files)
 
@@ -188,7 +259,9 @@ def _parse(source: Source) -> list[WireNode]:
     data = source.unpacked()
     nodes = _json_nodes(source) if data.lstrip()[:1] in (b"{", b"[") else read_trace(source)
     if not nodes:
-        raise DocumentError(source.name, "", "has no nodes (check the format)", code="empty-document")
+        raise DocumentError(
+            source.name, "", "has no nodes (check the format)", code="empty-document"
+        )
     return nodes
 
 
@@ -202,8 +275,14 @@ def _json_nodes(source: Source) -> list[WireNode]:
     if len(documents) == 1 and isinstance(first.get("workload_graph"), list):
         return [_feeder_node(source, at, node) for at, node in enumerate(first["workload_graph"])]
     if "nodes" in first or "traceEvents" in first:
-        raise DocumentError(source.name, "", "is a trace of PyTorch (import it with format pytorch)")
-    return [_jsonizer_node(source, at, node) for at, node in enumerate(documents) if "type" in node or at]
+        raise DocumentError(
+            source.name, "", "is a trace of PyTorch (import it with format pytorch)"
+        )
+    return [
+        _jsonizer_node(source, at, node)
+        for at, node in enumerate(documents)
+        if "type" in node or at
+    ]
 
 
 def _documents(source: Source) -> list[dict[str, Any]]:
@@ -220,7 +299,9 @@ def _documents(source: Source) -> list[dict[str, Any]]:
             line = text.count("\n", 0, getattr(error, "pos", at)) + 1
             raise source.fault(line, "is not JSON", "correct it") from None
         if not isinstance(document, dict):
-            raise DocumentError(source.name, "", "is not a mapping (check the format)", code="not-a-mapping")
+            raise DocumentError(
+                source.name, "", "is not a mapping (check the format)", code="not-a-mapping"
+            )
         out.append(document)
         at = len(text) - len(text[at:].lstrip()) if at - len(text) else at
     return out
@@ -232,12 +313,25 @@ def _mapping(source: Source) -> Callable[[Any], dict[str, Any]]:
     def mapping(value: Any) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
-        raise DocumentError(source.name, "", f"{shown(value)} is not a node (check the format)", code="not-a-mapping")
+        raise DocumentError(
+            source.name,
+            "",
+            f"{shown(value)} is not a node (check the format)",
+            code="not-a-mapping",
+        )
 
     return mapping
 
 
-_FEEDER_ATTRIBUTES = ("is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name")
+_FEEDER_ATTRIBUTES = (
+    "is_cpu_op",
+    "comm_type",
+    "comm_size",
+    "comm_src",
+    "comm_dst",
+    "comm_tag",
+    "pg_name",
+)
 
 
 def _feeder_node(source: Source, at: int, node: Any) -> WireNode:
@@ -266,7 +360,9 @@ def _jsonizer_node(source: Source, at: int, node: dict[str, Any]) -> WireNode:
             raise _fault(source, at, "has an attribute without a name", "correct it")
         for key, value in ((_camel(key), value) for key, value in each.items()):
             if key in ("int64Val", "uint64Val", "int32Val", "uint32Val"):
-                attributes[each["name"]] = _json_whole(source, at, {key: value}, key, least=-(2**63))
+                attributes[each["name"]] = _json_whole(
+                    source, at, {key: value}, key, least=-(2**63)
+                )
             elif key == "boolVal":
                 attributes[each["name"]] = int(value is True)
             elif key == "stringVal":
@@ -275,12 +371,16 @@ def _jsonizer_node(source: Source, at: int, node: dict[str, Any]) -> WireNode:
                 values = value.get("values", []) if isinstance(value, dict) else []
                 attributes[each["name"]] = tuple(int(item is True) for item in values)
             elif key == "uint64List":
-                attributes[each["name"]] = _json_numbers(source, at, value if isinstance(value, dict) else {}, "values")
+                attributes[each["name"]] = _json_numbers(
+                    source, at, value if isinstance(value, dict) else {}, "values"
+                )
     if isinstance(node.get("type"), int) and 0 < node["type"] < len(_KINDS):
         node["type"] = _KINDS[node["type"]]
     kind = str(node.get("type", "")).removesuffix("_NODE")
     if kind not in _KINDS:
-        raise _fault(source, at, f"{shown(node.get('type'))} is not a kind of node", "check the schema")
+        raise _fault(
+            source, at, f"{shown(node.get('type'))} is not a kind of node", "check the schema"
+        )
     return WireNode(
         _json_whole(source, at, node, "id", missing=0),
         _KINDS.index(kind),
@@ -297,14 +397,24 @@ def _camel(key: str) -> str:
 
 
 def _json_whole(
-    source: Source, at: int, node: Mapping[str, Any], key: str, missing: int | None = None, least: int = 0
+    source: Source,
+    at: int,
+    node: Mapping[str, Any],
+    key: str,
+    missing: int | None = None,
+    least: int = 0,
 ) -> int:
     """Return a whole number, which the jsonizer writes as text if it has 64 bits."""
     value = node.get(key, missing)
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
         value = int(value)
     if type(value) is not int or not least <= value < 2**64:
-        raise _fault(source, node.get("Id", node.get("id", at)), f"{key} is {shown(value)}", "give a whole number")
+        raise _fault(
+            source,
+            node.get("Id", node.get("id", at)),
+            f"{key} is {shown(value)}",
+            "give a whole number",
+        )
     return value
 
 
@@ -319,9 +429,16 @@ def _whole(source: Source, node: WireNode, key: str, most: int, missing: int | N
     value = node.attributes.get(key, missing)
     if value is None:
         kind = _KINDS[node.kind]
-        raise _fault(source, node.number, f"is a {kind} node without {key}", "convert the trace anew, with sizes")
+        raise _fault(
+            source,
+            node.number,
+            f"is a {kind} node without {key}",
+            "convert the trace anew, with sizes",
+        )
     if not isinstance(value, int) or not 0 <= value <= most:
-        raise _fault(source, node.number, f"{key} is {shown(value)}", f"give a whole number from 0 to {most}")
+        raise _fault(
+            source, node.number, f"{key} is {shown(value)}", f"give a whole number from 0 to {most}"
+        )
     return value
 
 

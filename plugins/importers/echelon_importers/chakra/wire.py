@@ -1,10 +1,12 @@
-"""Chakra execution traces on the wire: length-delimited protobuf messages of either generation of the schema.
+"""Chakra execution traces on the wire: length-delimited protobuf messages of either generation of
+the schema.
 
 This reads the encoding itself (protobuf.dev, "Encoding"), because the numbers of fields differ between generations and
 the reader has to find out which one a file has. Field numbers are those of `schema/protobuf/et_def.proto` of
 mlcommons/chakra, and for the first generation of its versions of July to October 2023 (0.0.3)::
 
-    second: Node {id 1, name 2, type 3, ctrl_deps 4, data_deps 5, start_time_micros 6, duration_micros 7, attr 10}
+    second: Node {id 1, name 2, type 3, ctrl_deps 4, data_deps 5, start_time_micros 6,
+    duration_micros 7, attr 10}
             AttributeProto {name 1, doc_string 2, value 3 to 32: one for each type}
     first:  Node {id 1, name 2, type 3, parent 4, attribute 11}
             AttributeProto {name 1, type 2, doc_string 3, value from 4 on: one for each type}
@@ -67,7 +69,10 @@ def read_trace(source: Source) -> list[WireNode]:
             nodes.append(_node(fields, generation))
         except DamagedMessageError as error:
             raise DocumentError(
-                source.name, f"message {number}", f"{error} (check that the file is a whole trace)", code="bad-syntax"
+                source.name,
+                f"message {number}",
+                f"{error} (check that the file is a whole trace)",
+                code="bad-syntax",
             ) from None
     return nodes
 
@@ -81,7 +86,10 @@ def _messages(source: Source, data: bytes) -> Iterator[bytes]:
             length, start = len(data), at
         if start + length > len(data):
             raise DocumentError(
-                source.name, f"byte {at}", "a message ends behind the file (copy the whole file)", code="bad-syntax"
+                source.name,
+                f"byte {at}",
+                "a message ends behind the file (copy the whole file)",
+                code="bad-syntax",
             )
         yield data[start : start + length]
         at = start + length
@@ -129,7 +137,9 @@ def _is_metadata(fields: list[_Field]) -> bool:
 
 
 def _is_first_generation(messages: list[bytes]) -> bool:
-    """Return whether a node has an attribute of the first generation: field 11, with a name and a type."""
+    """Return whether a node has an attribute of the first generation: field 11, with a name and a
+    type.
+    """
     for message in messages:
         try:
             for field in _fields(message):
@@ -173,7 +183,9 @@ def _node(fields: list[_Field], generation: int) -> WireNode:
                 pass
             case _:
                 schema = "no schema has" if new else "version 0.0.3 does not have"
-                raise DamagedMessageError(f"a node has the field {field.number} of type {field.wire}, which {schema}")
+                raise DamagedMessageError(
+                    f"a node has the field {field.number} of type {field.wire}, which {schema}"
+                )
     if not new:
         runtime = attributes.get("runtime", 0)
         if not isinstance(runtime, int) or runtime < 0:
@@ -190,7 +202,9 @@ def _old_attribute(data: bytes) -> tuple[str, Value]:
             name = _text(field.value)
         elif field.number == 2 and field.value == 1 and field.wire == _VARINT:
             if any(each.number == 5 and each.wire == _VARINT for each in _fields(data)):
-                raise DamagedMessageError("is of schema 0.0.2, which numbers kinds of nodes differently")
+                raise DamagedMessageError(
+                    "is of schema 0.0.2, which numbers kinds of nodes differently"
+                )
         elif field.number > 3 and field.wire == _VARINT:
             assert isinstance(field.value, int)
             listed.append(_signed(field.value))

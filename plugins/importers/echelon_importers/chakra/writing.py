@@ -1,4 +1,6 @@
-"""Chakra execution traces of the second generation, written: the counterpart of `echelon_importers.chakra.wire`."""
+"""Chakra execution traces of the second generation, written: the counterpart of
+`echelon_importers.chakra.wire`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ _UINT64, _UINT64_LIST, _STRING = 13, 14, 29
 
 
 def trace_bytes(nodes: Iterable[tuple[str, WireNode]]) -> bytes:
-    """Return the file with these nodes, each with its name. Attributes are texts, whole numbers from 0, and lists."""
+    """Return the file with these nodes, each with its name.
+
+    Attributes are texts, whole numbers from 0, and lists.
+    """
     messages = [_text(1, _VERSION), *(_node(name, node) for name, node in nodes)]
     return b"".join(varint(len(message)) + message for message in messages)
 
@@ -26,7 +31,10 @@ def _node(name: str, node: WireNode) -> bytes:
             _packed(4, node.ctrl_deps),
             _packed(5, node.data_deps),
             _number(7, node.duration_us),
-            *(delimited(10, _text(1, key) + _attribute(value)) for key, value in node.attributes.items()),
+            *(
+                delimited(10, _text(1, key) + _attribute(value))
+                for key, value in node.attributes.items()
+            ),
         ]
     )
 

@@ -1,8 +1,8 @@
 """PipeDream profiles, cut into stages by PipeDream's partitioner and run by its schedule.
 
-`echelon.model.jobs.pipelines` has the schedule. A stage sends its activations to the next stage, which sends
-gradients of the same size back. An iteration of the job is a number of mini-batches, after which the pipeline is empty;
-PipeDream itself empties it only when training pauses.
+`echelon.model.jobs.pipelines` has the schedule. A stage sends its activations to the next stage,
+which sends gradients of the same size back. An iteration of the job is a number of mini-batches,
+after which the pipeline is empty; PipeDream itself empties it only when training pauses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class PipeDreamOptions(importer.ImportOptions):
 
     bandwidth: Annotated[Rate, Field(description="the rate between hosts, e.g. 10 Gbit/s")]
     batches: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Mini-batches of an iteration. None: as many as there are ranks, rounded up to whole rounds of each stage."""
+    """Mini-batches of an iteration.
+
+    None: as many as there are ranks, rounded up to whole rounds of each stage.
+    """
 
 
 class PipeDreamProfile(Importer[PipeDreamOptions]):
@@ -47,7 +50,10 @@ class PipeDreamProfile(Importer[PipeDreamOptions]):
         levels = self._levels(source, ranks)
         places, left_out = cuts(profile, _MOST_CUTS[len(levels)])
         plan = partition(places, levels)
-        spans = [_layers(profile, places[stage.first].layers, places[stage.last].layers) for stage in plan.stages]
+        spans = [
+            _layers(profile, places[stage.first].layers, places[stage.last].layers)
+            for stage in plan.stages
+        ]
         batches = self.options.batches or _whole_rounds(plan.stages, ranks)
         if 5 * batches * len(plan.stages) > MOST_NODES:
             raise TooLargeError
@@ -72,7 +78,9 @@ class PipeDreamProfile(Importer[PipeDreamOptions]):
             tally.notes.append(f"not considered: {left_out}")
         order = ordered({node.name: node.after for node in nodes})
         by_name = {node.name: node for node in nodes}
-        groups = {tuple(stage.ranks): f"stage{number}" for number, stage in enumerate(stages, start=1)}
+        groups = {
+            tuple(stage.ranks): f"stage{number}" for number, stage in enumerate(stages, start=1)
+        }
         return Workload(ranks, groups, tuple(by_name[name] for name in order), tally)
 
     def _levels(self, source: Source, ranks: int) -> list[Level]:
@@ -84,14 +92,17 @@ class PipeDreamProfile(Importer[PipeDreamOptions]):
             raise DocumentError(
                 source.name,
                 "",
-                f"does not say how fast the {local} ranks of a host exchange data (give --local-bandwidth)",
+                f"does not say how fast the {local} ranks of a host exchange data (give"
+                " --local-bandwidth)",
                 code="missing-key",
             )
         return [Level(local, options.local_bandwidth / 8), Level(hosts, options.bandwidth / 8)]
 
 
 def _layers(profile: LayerProfile, before: int, behind: int) -> list[ProfiledLayer]:
-    return [layer for number, layer in enumerate(profile.layers) if (behind & ~before) >> number & 1]
+    return [
+        layer for number, layer in enumerate(profile.layers) if (behind & ~before) >> number & 1
+    ]
 
 
 def _whole_rounds(stages: Sequence[Stage], batches: int) -> int:
@@ -100,7 +111,9 @@ def _whole_rounds(stages: Sequence[Stage], batches: int) -> int:
     return -(-batches // most) * most
 
 
-def _stage(workers: Sequence[int], layers: Sequence[ProfiledLayer], activation_bytes: int) -> ReplicatedStage:
+def _stage(
+    workers: Sequence[int], layers: Sequence[ProfiledLayer], activation_bytes: int
+) -> ReplicatedStage:
     return ReplicatedStage(
         tuple(map(str, workers)),
         sum((layer.forward_s for layer in layers), Fraction(0)),

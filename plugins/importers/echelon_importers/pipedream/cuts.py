@@ -9,10 +9,12 @@ from echelon_importers.pipedream.profile import LayerProfile
 
 
 def cuts(profile: LayerProfile, most: int) -> tuple[list[Cut], str | None]:
-    """Return at most `most` cuts in an order for `partition`, and what was left out, if anything was.
+    """Return at most `most` cuts in an order for `partition`, and what was left out, if anything
+    was.
 
-    A set of layers may run before a cut if it holds all that its layers need. If there are more such sets than `most`,
-    only those along one topological order remain, and of these the ones that the fewest bytes cross.
+    A set of layers may run before a cut if it holds all that its layers need. If there are more
+    such sets than `most`, only those along one topological order remain, and of these the ones that
+    the fewest bytes cross.
     """
     found = _all_sets(profile, most)
     if found is not None:
@@ -21,20 +23,30 @@ def cuts(profile: LayerProfile, most: int) -> tuple[list[Cut], str | None]:
     chain = [_cut(profile, layers) for layers in along]
     if len(chain) <= most:
         return chain, "cuts off one topological order of the layers: there are too many"
-    inner = sorted(range(1, len(chain) - 1), key=lambda number: (chain[number].activation_bytes, number))
+    inner = sorted(
+        range(1, len(chain) - 1), key=lambda number: (chain[number].activation_bytes, number)
+    )
     kept = sorted((0, *inner[: most - 2], len(chain) - 1))
-    return [chain[number] for number in kept], f"cuts other than the {most} that the fewest bytes cross"
+    return [
+        chain[number] for number in kept
+    ], f"cuts other than the {most} that the fewest bytes cross"
 
 
 def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
-    """Return all sets of layers that hold what they need, as bits, smaller ones first; None if there are more."""
+    """Return all sets of layers that hold what they need, as bits, smaller ones first; None if
+    there are more.
+    """
     needs = [sum(1 << need for need in each) for each in profile.needs]
     seen, new = {0}, [0]
     while new:
         layers = new.pop()
         for number, needed in enumerate(needs):
             bit = 1 << number
-            if not layers & bit and layers & needed == needed and (larger := layers | bit) not in seen:
+            if (
+                not layers & bit
+                and layers & needed == needed
+                and (larger := layers | bit) not in seen
+            ):
                 seen.add(larger)
                 new.append(larger)
                 if len(seen) > most:

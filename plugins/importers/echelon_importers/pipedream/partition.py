@@ -1,4 +1,5 @@
-"""PipeDream's partitioner (Narayanan et al., SOSP '19, section 3.1): stages, and how many workers replicate each.
+"""PipeDream's partitioner (Narayanan et al., SOSP '19, section 3.1): stages, and how many workers
+replicate each.
 
 A model is a directed acyclic graph of layers. A *cut* separates the layers that have run from those that have not, so
 the layers between two nested cuts are a stage. Machines form levels: the workers of a server, then the servers. With
@@ -10,16 +11,18 @@ as one stage that m components replicate is::
 where ``W`` are the bytes of their parameters and ``A'(i, j)`` is the best time on one component: the seconds of
 computing at the lowest level, and the optimum of the level below elsewhere. The best pipeline of m components has::
 
-    A(i, j, m) = min(T(i, j, m), min over cuts k and m' < m of max(A(i, k, m - m'), 2 a(k) / (m' B), T(k, j, m')))
+    A(i, j, m) = min(T(i, j, m), min over cuts k and m' < m of max(A(i, k, m - m'), 2 a(k) / (m' B),
+    T(k, j, m')))
 
-with ``a(k)`` the bytes of the activations that cross cut k, which also travel back as gradients. The factors 4 and 2
-count both directions and are those of the authors' optimizer (`optimizer_graph_hierarchical.py` of msr-fiddle/pipedream
-at 7db6a1c).
+with ``a(k)`` the bytes of the activations that cross cut k, which also travel back as gradients.
+The factors 4 and 2 count both directions and are those of the authors' optimizer
+(`optimizer_graph_hierarchical.py` of msr-fiddle/pipedream at 7db6a1c).
 
-Differences from that program: it counts the transfer of activations only when an activation compression ratio is given;
-it then also adds the transfer out of the last stage of each partial pipeline, but not out of the first; and where one
-stage takes a whole level it divides the time of synchronising parameters by the components of the level below. Here the
-formulas are the same at every level. Memory is not limited.
+Differences from that program: it counts the transfer of activations only when an activation
+compression ratio is given; it then also adds the transfer out of the last stage of each partial
+pipeline, but not out of the first; and where one stage takes a whole level it divides the time of
+synchronising parameters by the components of the level below. Here the formulas are the same at
+every level. Memory is not limited.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MOST_CUTS = 700
-"""The largest number of cuts that is searched; the time grows with its square, and with its cube for two levels."""
+"""The largest number of cuts that is searched; the time grows with its square, and with its cube
+for two levels.
+"""
 
 
 class PartitionError(ValueError):
@@ -43,7 +48,9 @@ class Cut:
     layers: int
     """The layers before the cut, as a set of bits."""
     compute_s: float
-    """Seconds of the forward and the backward pass of all layers before the cut, for a mini-batch."""
+    """Seconds of the forward and the backward pass of all layers before the cut, for a
+    mini-batch.
+    """
     parameter_bytes: int
     """Bytes of the parameters of all layers before the cut."""
     activation_bytes: int
@@ -65,7 +72,9 @@ class Stage:
     last: int
     """The cuts before and behind the stage, as indices."""
     workers: tuple[int, ...]
-    """Workers that replicate the stage, numbered so that those of one component of a level follow each other."""
+    """Workers that replicate the stage, numbered so that those of one component of a level follow
+    each other.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +102,18 @@ _Level = dict[int, list[list[_Choice | None]]]
 def partition(cuts: Sequence[Cut], levels: Sequence[Level]) -> Partition:
     """Return the best partition of a model on all components of `levels`, the lowest level first.
 
-    `cuts` are all places to cut, each behind those whose layers it includes: first the one before all layers, last the
-    one behind them. Raises `PartitionError` for too many cuts or a level without components.
+    `cuts` are all places to cut, each behind those whose layers it includes: first the one before
+    all layers, last the one behind them. Raises `PartitionError` for too many cuts or a level
+    without components.
     """
     if len(cuts) > MOST_CUTS:
         raise PartitionError(f"has {len(cuts)} places to cut (at most {MOST_CUTS} are searched)")
     if not levels or any(level.components < 1 or level.bytes_per_s <= 0 for level in levels):
         raise PartitionError("needs at least one component and a positive bandwidth at every level")
-    nested = [[k for k in range(j) if cuts[k].layers & cuts[j].layers == cuts[k].layers] for j in range(len(cuts))]
+    nested = [
+        [k for k in range(j) if cuts[k].layers & cuts[j].layers == cuts[k].layers]
+        for j in range(len(cuts))
+    ]
 
     on_one: _Time = lambda i, j: cuts[j].compute_s - cuts[i].compute_s  # noqa: E731
     solved: list[_Level] = []
@@ -129,7 +142,9 @@ def _from(
     level: Level,
     on_one: _Time,
 ) -> list[list[_Choice | None]]:
-    """Return the best pipelines that begin at cut i, for each cut at which they end and number of components."""
+    """Return the best pipelines that begin at cut i, for each cut at which they end and number of
+    components.
+    """
     bandwidth = level.bytes_per_s
     table: list[list[_Choice | None]] = [[None] * level.components for _ in cuts]
     inside = [i]
@@ -138,7 +153,8 @@ def _from(
             continue
         before = [k for k in nested[j] if k > i and table[k][0] is not None]
         inside.append(j)
-        # Of a stage that ends at j: seconds on one component, and seconds to send its parameters once.
+        # Of a stage that ends at j: seconds on one component, and seconds to send its parameters
+        # once.
         parts = [
             (
                 k,
@@ -167,8 +183,12 @@ def _from(
     return table
 
 
-def _stages(solved: Sequence[_Level], levels: Sequence[Level], number: int, i: int, j: int) -> list[Stage]:
-    """Return the stages of the layers between cuts i and j on one component above level `number`."""
+def _stages(
+    solved: Sequence[_Level], levels: Sequence[Level], number: int, i: int, j: int
+) -> list[Stage]:
+    """Return the stages of the layers between cuts i and j on one component above level
+    `number`.
+    """
     below = 1
     for level in levels[:number]:
         below *= level.components
@@ -185,10 +205,18 @@ def _stages(solved: Sequence[_Level], levels: Sequence[Level], number: int, i: i
     stages: list[Stage] = []
     first = 0
     for start, end, components in reversed(spans):
-        inner = [Stage(start, end, (0,))] if number == 0 else _stages(solved, levels, number - 1, start, end)
+        inner = (
+            [Stage(start, end, (0,))]
+            if number == 0
+            else _stages(solved, levels, number - 1, start, end)
+        )
         places = [place * below for place in range(first, first + components)]
         stages += [
-            Stage(stage.first, stage.last, tuple(place + worker for place in places for worker in stage.workers))
+            Stage(
+                stage.first,
+                stage.last,
+                tuple(place + worker for place in places for worker in stage.workers),
+            )
             for stage in inner
         ]
         first += components

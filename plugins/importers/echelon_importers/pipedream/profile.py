@@ -1,4 +1,5 @@
-"""PipeDream's profiles, `graph.txt`: one line for each layer with its measured times and sizes, one for each edge.
+"""PipeDream's profiles, `graph.txt`: one line for each layer with its measured times and sizes, one
+for each edge.
 
 ```
 node3 -- Conv2d(3, 64, ...) -- forward_compute_time=4.151, backward_compute_time=6.046, activation_size=822083584.000, \
@@ -6,8 +7,8 @@ parameter_size=7168.000
 	node3 -- node4
 ```
 
-Times are milliseconds for a mini-batch, sizes are bytes. A layer with several outputs has sizes in brackets, as in
-``activation_size=[1.0; 2.0]``. The authors' optimizer appends `` -- stage_id=N``.
+Times are milliseconds for a mini-batch, sizes are bytes. A layer with several outputs has sizes in
+brackets, as in ``activation_size=[1.0; 2.0]``. The authors' optimizer appends `` -- stage_id=N``.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class LayerProfile:
 def parse_profile(source: Source) -> LayerProfile:
     """Return the profile in a file, without its inputs and without tuple items that nothing uses.
 
-    Inputs cost nothing and belong to the first stage; the authors' optimizer leaves out the same layers. Raises
-    `DocumentError`.
+    Inputs cost nothing and belong to the first stage; the authors' optimizer leaves out the same
+    layers. Raises `DocumentError`.
     """
     layers: dict[str, ProfiledLayer] = {}
     edges: dict[tuple[str, str], int] = {}
@@ -74,10 +75,14 @@ def parse_profile(source: Source) -> LayerProfile:
         else:
             layer = _layer(source, number, line)
             if layer.name in layers:
-                raise source.fault(number, f"{shown(layer.name)} has been described before", "remove one")
+                raise source.fault(
+                    number, f"{shown(layer.name)} has been described before", "remove one"
+                )
             layers[layer.name] = layer
     if not layers:
-        raise DocumentError(source.name, "", "describes no layers (check the format)", code="empty-document")
+        raise DocumentError(
+            source.name, "", "describes no layers (check the format)", code="empty-document"
+        )
     for (before, behind), number in edges.items():
         for name in (before, behind):
             if name not in layers:
@@ -90,15 +95,20 @@ def parse_profile(source: Source) -> LayerProfile:
 def _layer(source: Source, number: int, line: str) -> ProfiledLayer:
     words = line.strip().split(" -- ")
     if len(words) not in (3, 4) or not words[0] or len(words[0]) > MAX_TEXT:
-        raise source.fault(number, "is not a layer", "write 'NAME -- WHAT -- forward_compute_time=...'")
+        raise source.fault(
+            number, "is not a layer", "write 'NAME -- WHAT -- forward_compute_time=...'"
+        )
     if len(words) == 4 and not re.fullmatch(r"stage_id=[0-9]{1,6}", words[3]):
-        raise source.fault(number, f"{shown(words[3])} is not a stage", "write stage_id=N, or nothing")
+        raise source.fault(
+            number, f"{shown(words[3])} is not a stage", "write stage_id=N, or nothing"
+        )
     found = _MEASURED.fullmatch(words[2])
     if found is None:
         raise source.fault(
             number,
             f"the measurements of {shown(words[0])} cannot be read",
-            "write 'forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES, parameter_size=BYTES'",
+            "write 'forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES,"
+            " parameter_size=BYTES'",
         )
     forward_ms, backward_ms, activation, parameters = found.groups()
     times = [Fraction(forward_ms), Fraction(backward_ms)]
@@ -107,19 +117,36 @@ def _layer(source: Source, number: int, line: str) -> ProfiledLayer:
         Fraction(parameters),
     ]
     if max(times) > MOST_MS or max(sizes) > MOST_BYTES:
-        raise source.fault(number, f"a measurement of {shown(words[0])} is impossibly large", "correct it")
-    return ProfiledLayer(words[0], words[1], times[0] / 1000, times[1] / 1000, math.ceil(sizes[0]), math.ceil(sizes[1]))
+        raise source.fault(
+            number, f"a measurement of {shown(words[0])} is impossibly large", "correct it"
+        )
+    return ProfiledLayer(
+        words[0],
+        words[1],
+        times[0] / 1000,
+        times[1] / 1000,
+        math.ceil(sizes[0]),
+        math.ceil(sizes[1]),
+    )
 
 
-def _ordered(source: Source, layers: Mapping[str, ProfiledLayer], edges: set[tuple[str, str]]) -> LayerProfile:
+def _ordered(
+    source: Source, layers: Mapping[str, ProfiledLayer], edges: set[tuple[str, str]]
+) -> LayerProfile:
     ignored: Counter[str] = Counter()
     entered, left = {behind for _, behind in edges}, {before for before, _ in edges}
-    inputs = {name for name in layers if name not in entered and layers[name].what.startswith("Input")}
-    unused = {name for name in layers if name not in left and layers[name].what.startswith("__getitem__")}
+    inputs = {
+        name for name in layers if name not in entered and layers[name].what.startswith("Input")
+    }
+    unused = {
+        name for name in layers if name not in left and layers[name].what.startswith("__getitem__")
+    }
     ignored.update({"inputs": len(inputs), "tuple items that nothing uses": len(unused - inputs)})
     kept = [name for name in layers if name not in inputs | unused]
     if not kept:
-        raise DocumentError(source.name, "", "describes nothing but inputs (check the file)", code="empty-document")
+        raise DocumentError(
+            source.name, "", "describes nothing but inputs (check the file)", code="empty-document"
+        )
     needs: dict[str, set[str]] = {name: set() for name in kept}
     users: dict[str, list[str]] = {name: [] for name in kept}
     for before, behind in sorted(edges):
@@ -140,7 +167,12 @@ def _ordered(source: Source, layers: Mapping[str, ProfiledLayer], edges: set[tup
                 ready.append(user)
     if len(order) < len(kept):
         stuck = next(name for name in kept if missing[name])
-        raise DocumentError(source.name, stuck, "the layers need each other in a circle (remove an edge)", code="cycle")
+        raise DocumentError(
+            source.name,
+            stuck,
+            "the layers need each other in a circle (remove an edge)",
+            code="cycle",
+        )
     index = {name: number for number, name in enumerate(order)}
     return LayerProfile(
         tuple(layers[name] for name in order),

@@ -19,8 +19,8 @@ _SHIFTS = RankShifts(most_right=12, most_left=6)
 def tofino(depth_packets: int = 700, mtu_bytes: int = 1500) -> Capabilities:
     """Return the capabilities of a Tofino as its tables and registers are sized.
 
-    Ports have eight of their port group's queues each, as they come up. Each queue holds at most `depth_packets` of
-    full size; `mtu_bytes` is the MTU of the links.
+    Ports have eight of their port group's queues each, as they come up. Each queue holds at most
+    `depth_packets` of full size; `mtu_bytes` is the MTU of the links.
     """
     numbers = constants(_ARCHITECTURE)
     frame_bytes = mtu_bytes + _ETHERNET_BYTES
@@ -47,12 +47,16 @@ def tofino(depth_packets: int = 700, mtu_bytes: int = 1500) -> Capabilities:
             left_shift_bits=numbers["LEFT_SHIFT_BITS"],
             left_shift_bias=numbers["LEFT_SHIFT_BIAS"],
         ),
-        ecn=QueueDepthMarks(packets=64, cells_of_packet=-(-(frame_bytes + _BRIDGED_BYTES) // _CELL_BYTES)),
+        ecn=QueueDepthMarks(
+            packets=64, cells_of_packet=-(-(frame_bytes + _BRIDGED_BYTES) // _CELL_BYTES)
+        ),
         rank_expires=False,
         position_ranges=False,
         left_by_position=False,
         sequence_numbers=False,
         iterations_by_bytes=False,
         # Ingress cannot know what has left the traffic manager. Shapers round rates by up to 2 %.
-        outer_queues=OuterQueues(depth_packets, frame_bytes, rate_error_percent=2, delay_us=1000, by_port=True),
+        outer_queues=OuterQueues(
+            depth_packets, frame_bytes, rate_error_percent=2, delay_us=1000, by_port=True
+        ),
     )

@@ -49,8 +49,12 @@ class BfrtChannel:
         self.device = device
         self._channel = (connect or open_channel)(address, credentials)
         self._write = self._unary("Write", bfrt.WriteResponse)
-        self._set = self._unary("SetForwardingPipelineConfig", bfrt.SetForwardingPipelineConfigResponse)
-        self._get = self._unary("GetForwardingPipelineConfig", bfrt.GetForwardingPipelineConfigResponse)
+        self._set = self._unary(
+            "SetForwardingPipelineConfig", bfrt.SetForwardingPipelineConfigResponse
+        )
+        self._get = self._unary(
+            "GetForwardingPipelineConfig", bfrt.GetForwardingPipelineConfigResponse
+        )
         self._read = self._channel.unary_stream(
             _SERVICE + "Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
         )
@@ -71,7 +75,9 @@ class BfrtChannel:
 
     async def configure(self, action: int, configs: list[bfrt.ForwardingPipelineConfig]) -> None:
         """Bind to a program, or load one. Raise `CallError`."""
-        request = bfrt.SetForwardingPipelineConfigRequest(device_id=self.device, client_id=self.client_id)
+        request = bfrt.SetForwardingPipelineConfigRequest(
+            device_id=self.device, client_id=self.client_id
+        )
         request.action = action  # type: ignore[assignment]
         request.config.extend(configs)
         try:
@@ -79,11 +85,17 @@ class BfrtChannel:
         except grpc.aio.AioRpcError as error:
             raise failure(error, bfrt.Error) from None
 
-    async def config(self, timeout_s: float = READ_TIMEOUT_S) -> bfrt.GetForwardingPipelineConfigResponse:
+    async def config(
+        self, timeout_s: float = READ_TIMEOUT_S
+    ) -> bfrt.GetForwardingPipelineConfigResponse:
         """Return the descriptions of the program and of the fixed tables. Raise `CallError`."""
-        request = bfrt.GetForwardingPipelineConfigRequest(device_id=self.device, client_id=self.client_id)
+        request = bfrt.GetForwardingPipelineConfigRequest(
+            device_id=self.device, client_id=self.client_id
+        )
         try:
-            answer: bfrt.GetForwardingPipelineConfigResponse = await self._get(request, timeout=within(timeout_s))
+            answer: bfrt.GetForwardingPipelineConfigResponse = await self._get(
+                request, timeout=within(timeout_s)
+            )
         except grpc.aio.AioRpcError as error:
             raise failure(error, bfrt.Error) from None
         return answer
@@ -93,7 +105,9 @@ class BfrtChannel:
         request = bfrt.WriteRequest(client_id=self.client_id, updates=updates)
         request.target.device_id, request.target.pipe_id = self.device, pipe
         try:
-            await self._write(request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates)))
+            await self._write(
+                request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates))
+            )
         except grpc.aio.AioRpcError as error:
             raise failure(error, bfrt.Error) from None
 

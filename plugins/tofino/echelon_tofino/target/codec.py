@@ -1,8 +1,9 @@
 """An intent's entries as BF Runtime's messages, and back.
 
-P4Runtime and BF Runtime say the same things of an entry, by the same names, in three different ways. Ids come from
-`bf-rt.json`. A Tofino looks at the entry with the *lowest* `$MATCH_PRIORITY` first. And an entry always has all fields
-of its key, here with the value that matches everything where an intent has none.
+P4Runtime and BF Runtime say the same things of an entry, by the same names, in three different
+ways. Ids come from `bf-rt.json`. A Tofino looks at the entry with the *lowest* `$MATCH_PRIORITY`
+first. And an entry always has all fields of its key, here with the value that matches everything
+where an intent has none.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ HIGHEST_PRIORITY = (1 << 24) - 1
 
 
 _GROUP_MEMBERS = 256
-"""The number of members that a group may have; those of group n have the numbers from 256 * n on."""
+"""The number of members that a group may have; those of group n have the numbers from 256 * n
+on.
+"""
 _GROUPS = 1 << 24
 
 
@@ -43,10 +46,13 @@ class BfrtCodec:
         self._names = {table.id: name for name, table in info.tables.items()}
         self._by_id = {table.id: table for table in info.tables.values()}
         # What entries point to comes after them.
-        self.stages: Mapping[str, int] = {name: stage for stage, name in enumerate(reversed(list(info.tables)))}
+        self.stages: Mapping[str, int] = {
+            name: stage for stage, name in enumerate(reversed(list(info.tables)))
+        }
 
     def spread(self, entry: TableEntry) -> tuple[TableEntry, ...]:
-        """Return an entry whose actions packets are spread over as members, their group, and what points to the group.
+        """Return an entry whose actions packets are spread over as members, their group, and what
+        points to the group.
 
         The group has the number that is the entry's key, so that it is the same in every session.
         """
@@ -55,20 +61,28 @@ class BfrtCodec:
             return (entry,)
         kinds = {self._by_id[number].kind: self._names[number] for number in table.depends_on}
         match entry.match:
-            case ((_, int(number)),) if 0 < number < _GROUPS and len(entry.actions) <= _GROUP_MEMBERS:
-                members = {number * _GROUP_MEMBERS + place: call for place, call in enumerate(entry.actions)}
+            case ((_, int(number)),) if (
+                0 < number < _GROUPS and len(entry.actions) <= _GROUP_MEMBERS
+            ):
+                members = {
+                    number * _GROUP_MEMBERS + place: call
+                    for place, call in enumerate(entry.actions)
+                }
             case _:
                 return (entry,)
         group = ActionCall("", tuple((MEMBER, member) for member in members))
         return (
-            *(TableEntry(kinds[ACTION_PROFILE], ((MEMBER, member),), (call,)) for member, call in members.items()),
+            *(
+                TableEntry(kinds[ACTION_PROFILE], ((MEMBER, member),), (call,))
+                for member, call in members.items()
+            ),
             TableEntry(kinds[SELECTOR], ((GROUP, number),), (group,)),
             entry._replace(actions=(ActionCall("", ((GROUP, number),)),)),
         )
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
-        """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the program does not know or
-        a value that does not fit."""
+        """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the
+        program does not know or a value that does not fit."""
         table = self._tables.get(entry.table)
         try:
             if table is None:
@@ -86,7 +100,9 @@ class BfrtCodec:
             raise ValueError("a match field is given twice")
         if PRIORITY in table.key:
             if not 0 < entry.priority <= HIGHEST_PRIORITY:
-                raise ValueError(f"priority {entry.priority}: one from 1 to {HIGHEST_PRIORITY} is needed")
+                raise ValueError(
+                    f"priority {entry.priority}: one from 1 to {HIGHEST_PRIORITY} is needed"
+                )
             given[PRIORITY] = HIGHEST_PRIORITY - entry.priority
         elif entry.priority:
             raise ValueError(f"priority {entry.priority}: it has none")
@@ -95,22 +111,30 @@ class BfrtCodec:
                 raise ValueError(f"no match field {name!r}; there are: {', '.join(table.key)}")
         for name, field in table.key.items():
             try:
-                _MATCHES[field.match_type](field, given.get(name), key.fields.add(field_id=field.id))
+                _MATCHES[field.match_type](
+                    field, given.get(name), key.fields.add(field_id=field.id)
+                )
             except KeyError:
-                raise ValueError(f"field {name}: its match type {field.match_type} is unknown") from None
+                raise ValueError(
+                    f"field {name}: its match type {field.match_type} is unknown"
+                ) from None
             except ValueError as error:
                 raise ValueError(f"field {name}: {error}") from None
 
     def _write_data(self, table: BfRtTable, entry: TableEntry, data: bfrt.TableData) -> None:
         if len(entry.actions) != 1:
-            raise ValueError(f"{len(entry.actions)} actions are given; over BF Runtime an entry has one")
+            raise ValueError(
+                f"{len(entry.actions)} actions are given; over BF Runtime an entry has one"
+            )
         (call,) = entry.actions
         if not table.actions:
             self._write_pointers(table, call, data)
             return
         action = table.actions.get(call.name)
         if action is None:
-            raise ValueError(f"no action {call.name!r}; there are: {', '.join(table.actions) or 'none'}")
+            raise ValueError(
+                f"no action {call.name!r}; there are: {', '.join(table.actions) or 'none'}"
+            )
         data.action_id = action.id
         given = dict(call.arguments)
         if given.keys() != action.fields.keys():
@@ -124,12 +148,17 @@ class BfrtCodec:
                 raise ValueError(f"action {call.name}: parameter {name}: {error}") from None
 
     def _write_pointers(self, table: BfRtTable, call: ActionCall, data: bfrt.TableData) -> None:
-        """Write the members of a group, all of them active, or the group to which an entry points."""
+        """Write the members of a group, all of them active, or the group to which an entry
+        points.
+        """
         numbers: dict[str, list[int]] = {}
         for name, value in call.arguments:
             numbers.setdefault(name, []).append(value)
         if call.name or not numbers or numbers.keys() - {MEMBER, GROUP}:
-            raise ValueError(f"no action {call.name!r}; its entries point to groups, which have up to {_GROUP_MEMBERS}")
+            raise ValueError(
+                f"no action {call.name!r}; its entries point to groups, which have up to"
+                f" {_GROUP_MEMBERS}"
+            )
         for name, values in numbers.items():
             field = table.data[name]
             part = data.fields.add(field_id=field.id)
@@ -138,15 +167,21 @@ class BfrtCodec:
                 part.stream = _number(field, value)
                 continue
             part.int_arr_val.val.extend(values)
-            data.fields.add(field_id=table.data[STATUS].id).bool_arr_val.val.extend([True] * len(values))
+            data.fields.add(field_id=table.data[STATUS].id).bool_arr_val.val.extend(
+                [True] * len(values)
+            )
 
     def of_message(self, message: bfrt.TableEntry) -> EncodedEntry:
-        """Return key and action of `message` in the canonical order, without what the switch adds, such as counters."""
+        """Return key and action of `message` in the canonical order, without what the switch adds,
+        such as counters.
+        """
         table = self._tables[self._names[message.table_id]]
         key = bfrt.TableEntry(table_id=message.table_id)
         key.key.fields.extend(sorted(message.key.fields, key=lambda part: part.field_id))
         data = bfrt.TableData(action_id=message.data.action_id)
-        common = {field.id for name, field in table.data.items() if name not in (MEMBER, GROUP, STATUS)}
+        common = {
+            field.id for name, field in table.data.items() if name not in (MEMBER, GROUP, STATUS)
+        }
         # An entry points to a group or to a member; the other one is read as 0.
         unset = {(table.data[name].id, bytes(4)) for name in (MEMBER, GROUP) if name in table.data}
         # Ids of an action's parameters and of an entry's other fields differ.
@@ -170,7 +205,9 @@ class BfrtCodec:
         return table_id in self._names
 
     def queries(self) -> list[bfrt.Entity]:
-        """Return the queries for all entries of all tables that have entries which can be written."""
+        """Return the queries for all entries of all tables that have entries which can be
+        written.
+        """
         return [
             bfrt.Entity(table_entry=bfrt.TableEntry(table_id=table.id))
             for table in self._tables.values()
@@ -190,7 +227,9 @@ class BfrtCodec:
                 priority = HIGHEST_PRIORITY - int.from_bytes(part.exact.value, "big")
             elif (text := _text(part, field)) is not None:
                 match[alias] = text
-        action = next((one for one in table.actions.values() if one.id == message.data.action_id), None)
+        action = next(
+            (one for one in table.actions.values() if one.id == message.data.action_id), None
+        )
         if action is None:
             names = {field.id: alias for alias, field in table.data.items()}
             pointers = [
@@ -209,7 +248,9 @@ class BfrtCodec:
 
 def _number(field: Field, value: Match | None) -> bytes:
     if not isinstance(value, int):
-        raise ValueError("is missing" if value is None else f"{value_text(value)} is not a single value")
+        raise ValueError(
+            "is missing" if value is None else f"{value_text(value)} is not a single value"
+        )
     if value < 0 or value >> field.bits:
         raise ValueError(f"{value} does not fit {field.bits} bits")
     return value.to_bytes(field.length_bytes, "big")
@@ -242,7 +283,13 @@ def _range(field: Field, value: Match | None, part: bfrt.KeyField) -> None:
 
 
 def _prefix(field: Field, value: Match | None) -> Prefix:
-    prefix = Prefix(0, 0) if value is None else Prefix(value, field.bits) if isinstance(value, int) else value
+    prefix = (
+        Prefix(0, 0)
+        if value is None
+        else Prefix(value, field.bits)
+        if isinstance(value, int)
+        else value
+    )
     if not isinstance(prefix, Prefix):
         raise ValueError(f"{value_text(prefix)} is not a prefix")
     if not 0 <= prefix.length <= field.bits:
@@ -271,12 +318,20 @@ def _text(part: bfrt.KeyField, field: Field) -> str | None:
         case "exact":
             return str(number(part.exact.value))
         case "lpm":
-            return value_text(Prefix(number(part.lpm.value), part.lpm.prefix_len)) if part.lpm.prefix_len else None
+            return (
+                value_text(Prefix(number(part.lpm.value), part.lpm.prefix_len))
+                if part.lpm.prefix_len
+                else None
+            )
         case "ternary":
             mask = number(part.ternary.mask)
             return f"{number(part.ternary.value)}&{mask:#x}" if mask else None
         case "range":
             low, high = number(part.range.low), number(part.range.high)
-            return None if (low, high) == (0, (1 << field.bits) - 1) else value_text(Interval(low, high))
+            return (
+                None
+                if (low, high) == (0, (1 << field.bits) - 1)
+                else value_text(Interval(low, high))
+            )
         case _:
             return "?"

@@ -1,4 +1,7 @@
-"""Tables that every Tofino has, by names: the traffic manager's. Ids come from the switch itself."""
+"""Tables that every Tofino has, by names: the traffic manager's.
+
+Ids come from the switch itself.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,15 @@ class FixedTable:
         return entity
 
     def update(
-        self, key: Mapping[str, int], values: Mapping[str, Any], kind: bfrt.Update.Type = bfrt.Update.MODIFY
+        self,
+        key: Mapping[str, int],
+        values: Mapping[str, Any],
+        kind: bfrt.Update.Type = bfrt.Update.MODIFY,
     ) -> bfrt.Update:
-        """Return the update that changes fields of an entry, or inserts or deletes one. A list is a repeated field."""
+        """Return the update that changes fields of an entry, or inserts or deletes one.
+
+        A list is a repeated field.
+        """
         update = bfrt.Update(type=kind)
         entry = update.entity.table_entry
         self._write_key(key, entry)
@@ -50,7 +59,10 @@ class FixedTable:
     def key_of(self, entry: bfrt.TableEntry) -> dict[str, int]:
         """Return the key of an entry by name."""
         names = {number: name for name, (number, _) in self.key.items()}
-        return {names[part.field_id]: int.from_bytes(part.exact.value, "big") for part in entry.key.fields}
+        return {
+            names[part.field_id]: int.from_bytes(part.exact.value, "big")
+            for part in entry.key.fields
+        }
 
     def values(self, entry: bfrt.TableEntry) -> dict[str, Any]:
         """Return the fields of an entry by name."""
@@ -72,7 +84,9 @@ class FixedTable:
         entry.table_id = self.id
         for name, value in key.items():
             number, kind = self.key[name]
-            entry.key.fields.add(field_id=number).exact.value = value.to_bytes(_LENGTHS[kind], "big")
+            entry.key.fields.add(field_id=number).exact.value = value.to_bytes(
+                _LENGTHS[kind], "big"
+            )
 
 
 def fixed_tables(description: bytes, names: Sequence[str]) -> dict[str, FixedTable]:
@@ -87,7 +101,10 @@ def fixed_tables(description: bytes, names: Sequence[str]) -> dict[str, FixedTab
                 raw["name"],
                 {field["name"]: (field["id"], field["type"]["type"]) for field in raw["key"]},
                 {
-                    outer["singleton"]["name"]: (outer["singleton"]["id"], outer["singleton"]["type"]["type"])
+                    outer["singleton"]["name"]: (
+                        outer["singleton"]["id"],
+                        outer["singleton"]["type"]["type"],
+                    )
                     for outer in raw["data"]
                 },
             )
@@ -98,5 +115,7 @@ def fixed_tables(description: bytes, names: Sequence[str]) -> dict[str, FixedTab
         raise ValueError(f"its description of fixed tables cannot be read: {error!r}") from None
     for name in names:
         if name not in tables:
-            raise ValueError(f"it has no table {name}: it is not a Tofino 1; set `target` in its entry")
+            raise ValueError(
+                f"it has no table {name}: it is not a Tofino 1; set `target` in its entry"
+            )
     return tables

@@ -1,7 +1,8 @@
 """The TNA program's digests as the reports that the control plane reads.
 
-The program tells a time in 32 bits of ticks, which wrap after 73 minutes, an iteration in 32 bits, and the two parts of
-an event by themselves. Reports have microseconds, epochs modulo 256, and the event as one number.
+The program tells a time in 32 bits of ticks, which wrap after 73 minutes, an iteration in 32 bits,
+and the two parts of an event by themselves. Reports have microseconds, epochs modulo 256, and the
+event as one number.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ class TnaFlowEvents:
         """The ticks of the last event, continued over wraps, and when it came."""
 
     def report(self, fields: Mapping[str, int], now_s: float) -> Mapping[str, int]:
-        """Return the report of a digest that came at `now_s` of a clock that only grows; that of another digest is the
-        digest itself."""
+        """Return the report of a digest that came at `now_s` of a clock that only grows; that of
+        another digest is the digest itself."""
         if "time_ticks" not in fields:
             return fields
         numbers = constants("tna")
         bias = numbers["SLACK_BIAS"]
         return {
-            "event": fields["first"] * numbers["EVENT_START"] | fields["last"] * numbers["EVENT_FINISH"],
+            "event": fields["first"] * numbers["EVENT_START"]
+            | fields["last"] * numbers["EVENT_FINISH"],
             "flow": fields["flow"],
             "epoch": fields["epoch"] % _EPOCHS,
             "slack_key": bias - _microseconds(bias - fields["slack_key"]),
@@ -38,7 +40,10 @@ class TnaFlowEvents:
         }
 
     def _continued(self, ticks: int, now_s: float) -> int:
-        """Return a time without wraps. Events may come a little out of order, from several pipes."""
+        """Return a time without wraps.
+
+        Events may come a little out of order, from several pipes.
+        """
         if self._last is not None:
             before, at_s = self._last
             ahead = (ticks - before + _WRAP // 2) % _WRAP - _WRAP // 2

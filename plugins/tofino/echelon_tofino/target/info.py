@@ -1,7 +1,7 @@
 """The tables, actions and digests of a `bf-rt.json`, by the names that intents use.
 
-p4c makes `bf-rt.json` and P4Info from the same objects. Intents name a table or an action by the last part of its name,
-as P4Info's aliases do.
+p4c makes `bf-rt.json` and P4Info from the same objects. Intents name a table or an action by the
+last part of its name, as P4Info's aliases do.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class BfRtInfo:
-    """The objects of a program that a controller writes and reads, in the order in which packets meet them."""
+    """The objects of a program that a controller writes and reads, in the order in which packets
+    meet them.
+    """
 
     tables: Mapping[str, BfRtTable]
     digests: Mapping[str, Digest]
@@ -83,16 +85,23 @@ def parse(text: bytes, place: str) -> BfRtInfo:
     try:
         document = json.loads(text)
         # A description lists match-action tables in the order in which packets meet them.
-        tables = [_table(raw) for kind in _KINDS for raw in document["tables"] if raw["table_type"].startswith(kind)]
+        tables = [
+            _table(raw)
+            for kind in _KINDS
+            for raw in document["tables"]
+            if raw["table_type"].startswith(kind)
+        ]
         digests = [_digest(raw) for raw in document["learn_filters"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{place}: not a bf-rt.json: {error!r}; compile the program again") from None
+        raise ValueError(
+            f"{place}: not a bf-rt.json: {error!r}; compile the program again"
+        ) from None
     return BfRtInfo(_by_alias(tables, place), _by_alias(digests, place))
 
 
 def _digest(raw: Mapping[str, Any]) -> Digest:
-    """Return a digest under the name of its type, as P4Info of v1model has it. TNA names a digest by its instance,
-    which the program calls after the type."""
+    """Return a digest under the name of its type, as P4Info of v1model has it. TNA names a digest
+    by its instance, which the program calls after the type."""
     name = raw["name"]
     return Digest(raw["id"], name if name.endswith(_TYPE) else name + _TYPE, _fields(raw["fields"]))
 
@@ -102,7 +111,9 @@ def _by_alias(things: Iterable[Any], place: str) -> dict[str, Any]:
     for thing in things:
         alias = _last(thing.name)
         if alias in found:
-            raise ValueError(f"{place}: {found[alias].name} and {thing.name} end alike; rename one of them")
+            raise ValueError(
+                f"{place}: {found[alias].name} and {thing.name} end alike; rename one of them"
+            )
         found[alias] = thing
     return found
 
@@ -113,9 +124,15 @@ def _last(name: str) -> str:
 
 def _table(raw: Mapping[str, Any]) -> BfRtTable:
     actions = [
-        Action(action["id"], _last(action["name"]), _fields(action["data"])) for action in raw.get("action_specs", ())
+        Action(action["id"], _last(action["name"]), _fields(action["data"]))
+        for action in raw.get("action_specs", ())
     ]
-    singles = [inner for outer in raw["data"] for inner in outer.get("oneof", [outer.get("singleton")]) if inner]
+    singles = [
+        inner
+        for outer in raw["data"]
+        for inner in outer.get("oneof", [outer.get("singleton")])
+        if inner
+    ]
     return BfRtTable(
         raw["id"],
         raw["name"],
@@ -134,7 +151,9 @@ def _fields(raw: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
         field["name"]: Field(
             field["id"],
             field["name"],
-            field["type"]["width"] if field["type"]["type"] == "bytes" else widths.get(field["type"]["type"], 0),
+            field["type"]["width"]
+            if field["type"]["type"] == "bytes"
+            else widths.get(field["type"]["type"], 0),
             field.get("match_type", ""),
             field.get("repeated", False),
         )

@@ -12,7 +12,10 @@ _FRAME_BYTES = 1514
 
 
 class TofinoLauncher(SoftswitchLauncher):
-    """A launcher of `softswitch` with a Tofino's traffic manager. The controller reaches it by BF Runtime only."""
+    """A launcher of `softswitch` with a Tofino's traffic manager.
+
+    The controller reaches it by BF Runtime only.
+    """
 
     target = "tofino"
 
@@ -21,7 +24,11 @@ class TofinoLauncher(SoftswitchLauncher):
 
     def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
         address = {"address": f"127.0.0.1:{ports.other}"}
-        return address if place.queue_bytes is None else {**address, "depth": -(-place.queue_bytes // _FRAME_BYTES)}
+        return (
+            address
+            if place.queue_bytes is None
+            else {**address, "depth": -(-place.queue_bytes // _FRAME_BYTES)}
+        )
 
     def serves_at(self, ports: Ports) -> Sequence[int]:
         return (ports.grpc, ports.other)

@@ -1,6 +1,7 @@
 """Multicast groups by the fixed tables `$pre.node` and `$pre.mgid`.
 
-A node has the ports whose copies are of one instance. Node n * 2^16 + i is that of group n and instance i.
+A node has the ports whose copies are of one instance. Node n * 2^16 + i is that of group n and
+instance i.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _NUMBER = "$MULTICAST_NODE_ID"
 
 
 class MulticastTables:
-    """The tables of a switch, as its description of fixed tables says. Raises ValueError if it has none."""
+    """The tables of a switch, as its description of fixed tables says.
+
+    Raises ValueError if it has none.
+    """
 
     def __init__(self, description: bytes) -> None:
         tables = fixed_tables(description, (_NODE, _GROUP))
@@ -38,16 +42,23 @@ class MulticastTables:
             table = self._node if entry.table_id == self._node.id else self._group
             ((_, number),), values = table.key_of(entry).items(), table.values(entry)
             if table is self._node:
-                copies[number] = [(port, values["$MULTICAST_RID"]) for port in values.get("$DEV_PORT", ())]
+                copies[number] = [
+                    (port, values["$MULTICAST_RID"]) for port in values.get("$DEV_PORT", ())
+                ]
             elif number >= FIRST_GROUP:
                 members[number] = values.get(_NUMBER, [])
         return {
-            number: MulticastGroup(number, tuple(sorted(copy for node in nodes for copy in copies.get(node, ()))))
+            number: MulticastGroup(
+                number, tuple(sorted(copy for node in nodes for copy in copies.get(node, ())))
+            )
             for number, nodes in members.items()
         }
 
-    def updates(self, kind: UpdateKind, group: MulticastGroup, held: MulticastGroup | None) -> list[bfrt.Update]:
-        """Return what inserts, modifies or deletes a group: a node is there as long as a group names it.
+    def updates(
+        self, kind: UpdateKind, group: MulticastGroup, held: MulticastGroup | None
+    ) -> list[bfrt.Update]:
+        """Return what inserts, modifies or deletes a group: a node is there as long as a group
+        names it.
 
         Args:
             held: the group as it is.
@@ -67,14 +78,20 @@ class MulticastTables:
         if kind is UpdateKind.DELETE:
             changed = self._update(self._group, group.number, kind=bfrt.Update.DELETE, values={})
         else:
-            changed = self._update(self._group, group.number, kind=bfrt.Update.INSERT_OR_MODIFY, values=values)
+            changed = self._update(
+                self._group, group.number, kind=bfrt.Update.INSERT_OR_MODIFY, values=values
+            )
         gone = [
-            self._update(self._node, node, kind=bfrt.Update.DELETE, values={}) for node in before if node not in wanted
+            self._update(self._node, node, kind=bfrt.Update.DELETE, values={})
+            for node in before
+            if node not in wanted
         ]
         return [*made, changed, *gone]
 
     @staticmethod
-    def _update(table: FixedTable, number: int, *, kind: bfrt.Update.Type, values: dict[str, Any]) -> bfrt.Update:
+    def _update(
+        table: FixedTable, number: int, *, kind: bfrt.Update.Type, values: dict[str, Any]
+    ) -> bfrt.Update:
         (name,) = table.key
         return table.update({name: number}, values, kind)
 

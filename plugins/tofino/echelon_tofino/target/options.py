@@ -15,7 +15,10 @@ def _beside_context(path: Path) -> Path:
         if not file.is_absolute():
             raise ValueError(f"{file} is not an absolute path (write it from / on)")
         if not file.is_file():
-            raise ValueError(f"{file} does not exist (name the tofino.bin that bfas made, with context.json beside it)")
+            raise ValueError(
+                f"{file} does not exist (name the tofino.bin that bfas made, with context.json"
+                " beside it)"
+            )
     return path
 
 
@@ -24,14 +27,32 @@ class TofinoOptions(Section):
 
     device: Annotated[
         int,
-        Field(strict=True, ge=0, le=255, description="number of the chip in the switch, as its server counts chips"),
+        Field(
+            strict=True,
+            ge=0,
+            le=255,
+            description="number of the chip in the switch, as its server counts chips",
+        ),
     ] = 0
     depth: Annotated[
-        int, Field(strict=True, ge=1, le=100_000, description="full packets that each queue of a port holds at most")
+        int,
+        Field(
+            strict=True,
+            ge=1,
+            le=100_000,
+            description="full packets that each queue of a port holds at most",
+        ),
     ] = 700
-    mtu: Annotated[int, Field(strict=True, ge=68, le=65_521, description="the MTU of the links in bytes")] = 1500
+    mtu: Annotated[
+        int, Field(strict=True, ge=68, le=65_521, description="the MTU of the links in bytes")
+    ] = 1500
     binary: Annotated[
         Path | None,
         AfterValidator(lambda path: path and _beside_context(path)),
-        Field(description="absolute path of the tofino.bin that a chip loads; without it, softswitch's assembly"),
+        Field(
+            description=(
+                "absolute path of the tofino.bin that a chip loads; without it, softswitch's"
+                " assembly"
+            )
+        ),
     ] = None

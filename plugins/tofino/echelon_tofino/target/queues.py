@@ -1,9 +1,10 @@
 """The queues of a Tofino, by the tables of its traffic manager.
 
-A port shares the 32 queues of its port group with three others. Programs name logical queues; the tables of queues
-name physical ones, by group and number in the group. So the map of each port is read first. A queue's level has to be
-set twice: `max_priority` orders queues for the bandwidth that is left over, `min_priority` for guaranteed rates. A
-queue of which only one is set keeps the other's default, the lowest.
+A port shares the 32 queues of its port group with three others. Programs name logical queues; the
+tables of queues name physical ones, by group and number in the group. So the map of each port is
+read first. A queue's level has to be set twice: `max_priority` orders queues for the bandwidth that
+is left over, `min_priority` for guaranteed rates. A queue of which only one is set keeps the
+other's default, the lowest.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _SHAPING = "tf1.tm.queue.sched_shaping"
 _LEVELS = {"LOW": 0, **{str(level): level for level in range(8)}, "HIGH": 7}
 PORTS_PER_PIPE_BITS = 7
 _RATE_TOLERANCE = 0.02
-"""Share by which a rate that is read may differ from the one written: shapers have a mantissa of a few bits."""
+"""Share by which a rate that is read may differ from the one written: shapers have a mantissa of a
+few bits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ class BfrtQueues:
         """The settings that were written. Rates come back rounded."""
 
     async def open(self, gnmi: GNMIClient | None) -> None:
-        raise SouthboundError(f"switch {self._switch}: its queues are reached by BF Runtime; it needs a session of it")
+        raise SouthboundError(
+            f"switch {self._switch}: its queues are reached by BF Runtime; it needs a session of it"
+        )
 
     async def open_over(self, calls: BfrtChannel) -> None:
         """Prepare for a new session: read where the queues of every port are."""
@@ -74,17 +79,22 @@ class BfrtQueues:
         except ValueError as error:
             raise SouthboundError(f"switch {self._switch}: {error}") from None
         table = self._tables[_PORT]
-        found = await self._read(table, [{"dev_port": port} for port in self._ports], ALL_PIPES, "queue maps")
+        found = await self._read(
+            table, [{"dev_port": port} for port in self._ports], ALL_PIPES, "queue maps"
+        )
         self._places = {}
         for port, values in zip(self._ports, found, strict=True):
             queues = values["egress_qid_queues"][:QUEUES]
             if len(set(queues)) < QUEUES:
                 raise SouthboundError(
-                    f"switch {self._switch}, port {port}: its first {QUEUES} logical queues share {len(set(queues))} "
-                    f"physical ones; give each its own in tf1.tm.port.group, group {values['pg_id']}"
+                    f"switch {self._switch}, port {port}: its first {QUEUES} logical queues share"
+                    f" {len(set(queues))} physical ones; give each its own in tf1.tm.port.group,"
+                    f" group {values['pg_id']}"
                 )
             for qid, queue in enumerate(queues):
-                self._places[port, qid] = _Place(port >> PORTS_PER_PIPE_BITS, values["pg_id"], queue)
+                self._places[port, qid] = _Place(
+                    port >> PORTS_PER_PIPE_BITS, values["pg_id"], queue
+                )
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
         settings: dict[tuple[int, int], QueueSetting] = {}
@@ -104,7 +114,9 @@ class BfrtQueues:
         wanted = {(setting.port, setting.queue): setting for setting in settings}
         for port, queue in wanted:
             if (port, queue) not in self._places:
-                raise SouthboundError(f"switch {self._switch}, port {port}: has no queue {queue} that plans can use")
+                raise SouthboundError(
+                    f"switch {self._switch}, port {port}: has no queue {queue} that plans can use"
+                )
         for pipe, places in self._by_pipe(wanted):
             updates = []
             for place in places:
@@ -122,7 +134,9 @@ class BfrtQueues:
                 raise self._refused("queue configuration", error) from None
             self._asked.update({place: wanted[place] for place in places})
 
-    def _by_pipe(self, places: Iterable[tuple[int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:
+    def _by_pipe(
+        self, places: Iterable[tuple[int, int]]
+    ) -> list[tuple[int, list[tuple[int, int]]]]:
         """Return places by their pipe: a request to tables of queues names one."""
         pipes: dict[int, list[tuple[int, int]]] = {}
         for place in sorted(places):
@@ -147,7 +161,9 @@ class BfrtQueues:
         first = parts[0] if parts else error.whole
         more = f" (and {len(parts) - 1} more)" if len(parts) > 1 else ""
         code = GRPCStatusCode(first.code).name
-        return SouthboundError(f"switch {self._switch}: {what} refused: {first.message} [{code}]{more}")
+        return SouthboundError(
+            f"switch {self._switch}: {what} refused: {first.message} [{code}]{more}"
+        )
 
 
 def _kilobits(rate_bps: int) -> int:
@@ -181,15 +197,25 @@ def _is_as_asked(asked: QueueSetting, how: Mapping[str, Any], rates: Mapping[str
     if {**how, **levels} != {**wanted, "min_priority": asked.level, "max_priority": asked.level}:
         return False
     return all(
-        rates[name] == value if isinstance(value, str) else abs(rates[name] - value) <= value * _RATE_TOLERANCE
+        (
+            rates[name] == value
+            if isinstance(value, str)
+            else abs(rates[name] - value) <= value * _RATE_TOLERANCE
+        )
         for name, value in _rates(asked).items()
     )
 
 
-def _setting(port: int, queue: int, how: Mapping[str, Any], rates: Mapping[str, Any]) -> QueueSetting | None:
+def _setting(
+    port: int, queue: int, how: Mapping[str, Any], rates: Mapping[str, Any]
+) -> QueueSetting | None:
     """Return the setting of a queue; None if it is not configured as this driver would do it."""
     level = _LEVELS[how["max_priority"]]
-    if _LEVELS[how["min_priority"]] != level or not how["scheduling_enable"] or rates["unit"] != "BPS":
+    if (
+        _LEVELS[how["min_priority"]] != level
+        or not how["scheduling_enable"]
+        or rates["unit"] != "BPS"
+    ):
         return None
     return QueueSetting(
         port,

@@ -22,7 +22,9 @@ _OF_QUEUE = "tf1.tm.queue"
 
 
 class BfrtRates:
-    """A `QueueRates` that sets maximum rates in kilobits per second through the BF Runtime service."""
+    """A `QueueRates` that sets maximum rates in kilobits per second through the BF Runtime
+    service.
+    """
 
     can_limit_queues = True
     can_limit_ports = True
@@ -53,12 +55,16 @@ class BfrtRates:
         self._limit(_OF_PORT, {"dev_port": port}, ALL_PIPES, packets_per_s * frame_bytes * 8)
 
     def _limit(self, of: str, key: Mapping[str, int], pipe: int, rate_bps: int) -> None:
-        shaping, scheduling = (self._table(f"{of}.{name}") for name in ("sched_shaping", "sched_cfg"))
+        shaping, scheduling = (
+            self._table(f"{of}.{name}") for name in ("sched_shaping", "sched_cfg")
+        )
         request = bfrt.WriteRequest(p4_name=_ANY_CLIENT)
         request.target.device_id, request.target.pipe_id = self._device, pipe
         if rate_bps:
             # The rate first: it must be right when it is enabled.
-            request.updates.append(shaping.update(key, {"unit": "BPS", "max_rate": max(1, rate_bps // 1000)}))
+            request.updates.append(
+                shaping.update(key, {"unit": "BPS", "max_rate": max(1, rate_bps // 1000)})
+            )
         request.updates.append(scheduling.update(key, {"max_rate_enable": rate_bps > 0}))
         try:
             self._write(request, timeout=TIMEOUT_S)
@@ -79,7 +85,11 @@ class BfrtRates:
         if not self._tables:
             names = [
                 _PORT,
-                *(f"{of}.{name}" for of in (_OF_PORT, _OF_QUEUE) for name in ("sched_shaping", "sched_cfg")),
+                *(
+                    f"{of}.{name}"
+                    for of in (_OF_PORT, _OF_QUEUE)
+                    for name in ("sched_shaping", "sched_cfg")
+                ),
             ]
             request = bfrt.GetForwardingPipelineConfigRequest(device_id=self._device)
             try:

@@ -1,9 +1,10 @@
 """A session with a Tofino over BF Runtime.
 
-A client subscribes, loads the program if the switch runs another one, and binds to it. A program has one bound client
-at a time, and the first one keeps it: unlike P4Runtime, BF Runtime has no election ids, so a new leader gets the switch
-only when the stream of the one before has ended. Entries carry no mark of their owner either: all entries of the
-program's tables are this controller's.
+A client subscribes, loads the program if the switch runs another one, and binds to it. A program
+has one bound client at a time, and the first one keeps it: unlike P4Runtime, BF Runtime has no
+election ids, so a new leader gets the switch only when the stream of the one before has ended.
+Entries carry no mark of their owner either: all entries of the program's tables are this
+controller's.
 """
 
 from __future__ import annotations
@@ -61,15 +62,12 @@ class BfrtSession(IntentSession):
     """A session with one switch, as the client that is bound to its program.
 
     Args:
-        name: of the switch, for messages.
-        address: host:port of its BF Runtime service.
-        device_id: not used: BF Runtime counts the chips of one switch, see `device`.
-        program: loaded if the switch runs another one. Its `bf-rt.json` is beside its P4Info.
-        election_id: of the leader; the client id follows from it.
-        credentials: of TLS; None is plain text.
-        queues: the driver of the switch's queues.
-        device: the number of the chip.
-        binary: what the switch executes, if not the program's assembly. Its `context.json`, if there is one, is beside
+        name: of the switch, for messages. address: host:port of its BF Runtime service. device_id:
+        not used: BF Runtime counts the chips of one switch, see `device`. program: loaded if the
+        switch runs another one. Its `bf-rt.json` is beside its P4Info. election_id: of the leader;
+        the client id follows from it. credentials: of TLS; None is plain text. queues: the driver
+        of the switch's queues. device: the number of the chip. binary: what the switch executes, if
+        not the program's assembly. Its `context.json`, if there is one, is beside
             it.
         connect: opens the connection; None: over sockets.
     """
@@ -98,8 +96,11 @@ class BfrtSession(IntentSession):
         self.codec = BfrtCodec(self._info)
         super().__init__(name, self.codec, queues)
         self._credentials = credentials
-        # Terms of leaders that follow one another differ in their lower bits: they count microseconds.
-        number = random.getrandbits(31) if election_id is None else term_of(election_id) or election_id
+        # Terms of leaders that follow one another differ in their lower bits: they count
+        # microseconds.
+        number = (
+            random.getrandbits(31) if election_id is None else term_of(election_id) or election_id
+        )
         self._client_id = max(1, number & _LARGEST_CLIENT_ID)
         self._device = device
         self._calls: BfrtChannel | None = None
@@ -114,10 +115,12 @@ class BfrtSession(IntentSession):
     async def __aenter__(self) -> Self:
         """Open the session.
 
-        Raise `SouthboundError` for a switch that cannot be reached or refuses the program, and `NotPrimaryError` if
-        another client is bound to it.
+        Raise `SouthboundError` for a switch that cannot be reached or refuses the program, and
+        `NotPrimaryError` if another client is bound to it.
         """
-        self._calls = BfrtChannel(self._address, self._client_id, self._device, self._credentials, self._connect)
+        self._calls = BfrtChannel(
+            self._address, self._client_id, self._device, self._credentials, self._connect
+        )
         try:
             await self._subscribe()
             await self._load()
@@ -128,7 +131,10 @@ class BfrtSession(IntentSession):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         await self._close()
 
@@ -145,7 +151,7 @@ class BfrtSession(IntentSession):
         if self._calls is not None:
             await self._calls.close()
 
-    # -- stream and program ------------------------------------------------------------------------------------------
+    # -- stream and program ------------------------------------------------------------------------
 
     async def _subscribe(self) -> None:
         assert self._calls is not None
@@ -161,14 +167,20 @@ class BfrtSession(IntentSession):
                 await self._stream.write(request)
                 answer = await self._stream.read()
         except grpc.aio.AioRpcError as error:
-            raise SouthboundError(f"{where}: {error.details()}; check address, TLS files and chip number") from None
+            raise SouthboundError(
+                f"{where}: {error.details()}; check address, TLS files and chip number"
+            ) from None
         except TimeoutError:
-            raise SouthboundError(f"{where}: no answer within {_SUBSCRIBE_S:g} s; it may be stuck") from None
+            raise SouthboundError(
+                f"{where}: no answer within {_SUBSCRIBE_S:g} s; it may be stuck"
+            ) from None
         if answer is grpc.aio.EOF or answer.WhichOneof("update") != "subscribe":
             code, details = await self._ended()
             raise SouthboundError(f"{where}: {details or 'the switch ended the stream'} [{code}]")
         if answer.subscribe.status.code:
-            raise SouthboundError(f"{where}: {answer.subscribe.status.message or 'the subscription is refused'}")
+            raise SouthboundError(
+                f"{where}: {answer.subscribe.status.message or 'the subscription is refused'}"
+            )
         self._reader = asyncio.create_task(self._follow(), name=f"switch {self.name}: stream")
 
     async def _ended(self) -> tuple[str, str]:
@@ -206,7 +218,10 @@ class BfrtSession(IntentSession):
             async with asyncio.timeout(within(_LOAD_S)):
                 while True:
                     answer = (await self._answers.get()).set_forwarding_pipeline_config_response
-                    if answer.set_forwarding_pipeline_config_response_type == bfrt.WARM_INIT_FINISHED:
+                    if (
+                        answer.set_forwarding_pipeline_config_response_type
+                        == bfrt.WARM_INIT_FINISHED
+                    ):
                         return
 
     @contextmanager
@@ -215,11 +230,14 @@ class BfrtSession(IntentSession):
             yield
         except TimeoutError:
             raise SouthboundError(
-                f"switch {self.name} at {self._address} has not loaded the P4 program within {_LOAD_S:g} s"
+                f"switch {self.name} at {self._address} has not loaded the P4 program within"
+                f" {_LOAD_S:g} s"
             ) from None
 
     def _config(self) -> bfrt.ForwardingPipelineConfig:
-        config = bfrt.ForwardingPipelineConfig(p4_name=self._program.name, bfruntime_info=self._described)
+        config = bfrt.ForwardingPipelineConfig(
+            p4_name=self._program.name, bfruntime_info=self._described
+        )
         context = self._program.binary.with_name("context.json")
         config.profiles.add(
             profile_name="pipe",
@@ -232,17 +250,19 @@ class BfrtSession(IntentSession):
     async def _bind(self) -> None:
         assert self._calls is not None
         try:
-            await self._calls.configure(_Set.BIND, [bfrt.ForwardingPipelineConfig(p4_name=self._program.name)])
+            await self._calls.configure(
+                _Set.BIND, [bfrt.ForwardingPipelineConfig(p4_name=self._program.name)]
+            )
         except CallError as error:
             if error.whole.code == GRPCStatusCode.ALREADY_EXISTS:
                 raise NotPrimaryError(
-                    f"switch {self.name}: another controller is bound to its program: {error.whole.message}; "
-                    "stop that one first",
+                    f"switch {self.name}: another controller is bound to its program:"
+                    f" {error.whole.message}; stop that one first",
                     0,
                 ) from None
             raise self._failed("binding to the program", error) from None
 
-    # -- the channel -------------------------------------------------------------------------------------------------
+    # -- the channel -------------------------------------------------------------------------------
 
     async def wait_lost(self) -> SouthboundError:
         await self._lost.wait()
@@ -250,7 +270,9 @@ class BfrtSession(IntentSession):
 
     def _why_lost(self) -> SouthboundError:
         reason = f": {self._why}" if self._why else ""
-        return SouthboundError(f"switch {self.name}: the session at {self._address} is closed or broken{reason}")
+        return SouthboundError(
+            f"switch {self.name}: the session at {self._address} is closed or broken{reason}"
+        )
 
     async def ping(self, timeout_s: float) -> None:
         self._check_up()
@@ -261,7 +283,8 @@ class BfrtSession(IntentSession):
         except CallError as error:
             if error.whole.code in (GRPCStatusCode.UNAVAILABLE, GRPCStatusCode.DEADLINE_EXCEEDED):
                 raise SouthboundError(
-                    f"switch {self.name}: no answer at {self._address} within {timeout_s:g} s: {error}"
+                    f"switch {self.name}: no answer at {self._address} within {timeout_s:g} s:"
+                    f" {error}"
                 ) from None
             # A refusal is an answer too.
 
@@ -275,13 +298,15 @@ class BfrtSession(IntentSession):
 
     def _failed(self, what: str, error: CallError) -> SouthboundError:
         code = GRPCStatusCode(error.whole.code).name
-        return SouthboundError(f"switch {self.name}: {what} refused: {error.whole.message} [{code}]")
+        return SouthboundError(
+            f"switch {self.name}: {what} refused: {error.whole.message} [{code}]"
+        )
 
     def _check_up(self) -> None:
         if self._lost.is_set():
             raise self._why_lost()
 
-    # -- entries -----------------------------------------------------------------------------------------------------
+    # -- entries -----------------------------------------------------------------------------------
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
         tables = Tables()
@@ -293,7 +318,10 @@ class BfrtSession(IntentSession):
         return tables
 
     async def _read(self, queries: list[bfrt.Entity]) -> AsyncIterator[bfrt.TableEntry]:
-        """Yield the entries that queries select. Raise `CallError`; entries that are not there are none."""
+        """Yield the entries that queries select.
+
+        Raise `CallError`; entries that are not there are none.
+        """
         assert self._calls is not None
         try:
             async for answer in self._calls.read(queries):
@@ -341,23 +369,27 @@ class BfrtSession(IntentSession):
                         out[entry] = int.from_bytes(part.stream, "big")
         return out
 
-    # -- queues and digests ------------------------------------------------------------------------------------------
+    # -- queues and digests ------------------------------------------------------------------------
 
     async def _open_queues(self, driver: QueueDriver) -> None:
         if not isinstance(driver, BfrtQueues):
             raise SouthboundError(
-                f"switch {self.name}: its queue driver cannot use BF Runtime (give it that of its target)"
+                f"switch {self.name}: its queue driver cannot use BF Runtime (give it that of its"
+                " target)"
             )
         assert self._calls is not None
         await driver.open_over(self._calls)
 
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
-        """Return all settings: a Tofino sends every digest at once, and nothing of it can be set."""
+        """Return all settings: a Tofino sends every digest at once, and nothing of it can be
+        set.
+        """
         for setting in settings:
             if setting.name not in self._info.digests:
                 known = ", ".join(self._info.digests) or "none"
                 raise SouthboundError(
-                    f"switch {self.name}: the program has no digest {setting.name}; there are: {known}"
+                    f"switch {self.name}: the program has no digest {setting.name}; there are:"
+                    f" {known}"
                 )
         return {setting.name: setting for setting in settings}
 
@@ -368,16 +400,22 @@ class BfrtSession(IntentSession):
         assert self._calls is not None
         with self._errors("reading multicast groups"):
             try:
-                self._multicast = MulticastTables((await self._calls.config()).non_p4_config.bfruntime_info)
+                self._multicast = MulticastTables(
+                    (await self._calls.config()).non_p4_config.bfruntime_info
+                )
             except ValueError as error:
                 raise SouthboundError(f"switch {self.name}: {error}") from None
-            return self._multicast.groups([entry async for entry in self._read(self._multicast.queries())])
+            return self._multicast.groups(
+                [entry async for entry in self._read(self._multicast.queries())]
+            )
 
     async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
         assert self._calls is not None
         assert self._multicast is not None
         with self._errors(f"multicast group {group.number}"):
-            await self._calls.write(self._multicast.updates(kind, group, self._groups.get(group.number)))
+            await self._calls.write(
+                self._multicast.updates(kind, group, self._groups.get(group.number))
+            )
 
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         self._check_up()
@@ -404,7 +442,11 @@ def _report(digest: Digest, message: bfrt.DigestList, events: TnaFlowEvents) -> 
     names = {field.id: name for name, field in digest.fields.items()}
     now_s = time.monotonic()
     raw = (
-        {names[part.field_id]: int.from_bytes(part.stream, "big") for part in data.fields if part.field_id in names}
+        {
+            names[part.field_id]: int.from_bytes(part.stream, "big")
+            for part in data.fields
+            if part.field_id in names
+        }
         for data in message.data
     )
     return DigestReport(tuple(events.report(fields, now_s) for fields in raw), message)
@@ -419,7 +461,10 @@ def _content(path: Path) -> bytes:
 
 
 def _same(held: bfrt.ForwardingPipelineConfig, wanted: bfrt.ForwardingPipelineConfig) -> bool:
-    """Return whether a switch runs the program. A switch that does not hand out binaries is judged by the tables."""
+    """Return whether a switch runs the program.
+
+    A switch that does not hand out binaries is judged by the tables.
+    """
 
     def digest(config: bfrt.ForwardingPipelineConfig) -> tuple[str, bytes]:
         return config.p4_name, hashlib.sha256(config.bfruntime_info).digest()

@@ -1,4 +1,6 @@
-"""A switch that serves BF Runtime over sockets, and Echelon's program as a Tofino's compiler would describe it."""
+"""A switch that serves BF Runtime over sockets, and Echelon's program as a Tofino's compiler would
+describe it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Rig:
 
     def session(self, term: int | None = None, queues: BfrtQueues | None = None) -> BfrtSession:
         driver = queues or BfrtQueues("s1", PORTS)
-        return BfrtSession("s1", self.server.address, 1, self.program, election_id=term, queues=driver)
+        return BfrtSession(
+            "s1", self.server.address, 1, self.program, election_id=term, queues=driver
+        )
 
     def held_or_nothing(self) -> dict[tuple[str, Key], Data]:
         """Return as `held` does; nothing if there is no program yet."""

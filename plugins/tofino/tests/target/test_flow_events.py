@@ -16,7 +16,9 @@ TICK_S = Fraction(1024, 10**9)
 WRAP_S = float(2**32 * TICK_S)
 
 
-def digest(ticks: int, *, slack: int = 0, epoch: int = 0, first: int = 0, last: int = 0) -> Mapping[str, int]:
+def digest(
+    ticks: int, *, slack: int = 0, epoch: int = 0, first: int = 0, last: int = 0
+) -> Mapping[str, int]:
     """Return a digest at an absolute time, with the fields that the program has room for."""
     key = (slack + (1 << 31)) % (1 << 32)
     return {
@@ -34,7 +36,9 @@ def digest(ticks: int, *, slack: int = 0, epoch: int = 0, first: int = 0, last: 
     st.lists(st.floats(0, 3 * WRAP_S), max_size=8),
     st.floats(-1, 1),
 )
-def test_times_continue_over_wraps_whatever_the_pauses(start: int, pauses_s: list[float], delay_s: float) -> None:
+def test_times_continue_over_wraps_whatever_the_pauses(
+    start: int, pauses_s: list[float], delay_s: float
+) -> None:
     events, ticks, arrived_s = TnaFlowEvents(), start, 100.0
     found = [events.report(digest(ticks), arrived_s)["time_us"]]
     for number, pause_s in enumerate(pauses_s):
@@ -47,7 +51,9 @@ def test_times_continue_over_wraps_whatever_the_pauses(start: int, pauses_s: lis
 
 def test_a_time_may_be_a_little_before_the_last() -> None:
     events = TnaFlowEvents()
-    later, earlier = (events.report(digest(ticks), 5.0)["time_us"] for ticks in (2**32 + 3, 2**32 - 997))
+    later, earlier = (
+        events.report(digest(ticks), 5.0)["time_us"] for ticks in (2**32 + 3, 2**32 - 997)
+    )
     assert later == 3
     assert earlier == pytest.approx(later - 1024, abs=1)
 
@@ -59,7 +65,9 @@ def test_a_report_means_what_one_of_the_v1model_program_means() -> None:
     assert (event.started, event.finished) == (True, False)
     assert event.time_s == Fraction(1024, 1000)
     assert event.tardiness_s == Fraction(256, 1000)
-    both = decode_event("s1", {7: ("a", "f")}, TnaFlowEvents().report(digest(0, first=1, last=1), 0.0))
+    both = decode_event(
+        "s1", {7: ("a", "f")}, TnaFlowEvents().report(digest(0, first=1, last=1), 0.0)
+    )
     assert (both.started, both.finished, both.tardiness_s) == (True, True, 0)
 
 

@@ -25,11 +25,20 @@ def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None
     softswitch = TARGETS["softswitch"].capabilities(TARGETS["softswitch"].options())
     kinds = {name: TOFINO if name in ("s1", "s3") else softswitch for name in fabric.switches}
     flows = (
-        FlowPlan("a", "first", Deadline("e", Fraction(1024, 1000), DEADLINES), ("h1", "s1", "s3", "s4", "h2")),
-        FlowPlan("a", "second", Deadline("e", Fraction(0), DEADLINES), ("h1", "s1", "s3", "s4", "h2")),
+        FlowPlan(
+            "a",
+            "first",
+            Deadline("e", Fraction(1024, 1000), DEADLINES),
+            ("h1", "s1", "s3", "s4", "h2"),
+        ),
+        FlowPlan(
+            "a", "second", Deadline("e", Fraction(0), DEADLINES), ("h1", "s1", "s3", "s4", "h2")
+        ),
     )
     identities = {
-        name: SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, start, end, 3000, Fraction(1024, 10**6))
+        name: SegmentIdentity(
+            "10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, start, end, 3000, Fraction(1024, 10**6)
+        )
         for name, start, end in (("first", 0, 1000), ("second", 1000, 3000))
     }
     intents = Lowering(fabric, kinds).lower(Plan("test", flows, STRICT), {"a": identities})
@@ -37,7 +46,10 @@ def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None
 
     offsets = [dict(entry.actions[0].arguments) for entry in _entries(tofinos, "flow")]
     assert [arguments["offset_ticks"] for arguments in offsets] == [1_000_000, 0]
-    assert [dict(e.actions[0].arguments)["offset_us"] for e in _entries(ours, "flow")] == [1_024_000, 0]
+    assert [dict(e.actions[0].arguments)["offset_us"] for e in _entries(ours, "flow")] == [
+        1_024_000,
+        0,
+    ]
     assert dict(_entries(tofinos, "tcp_connection")[0].actions[0].arguments)["gap_ticks"] == 1000
 
     assert [dict(entry.match)["position"] for entry in _entries(ours, "segment")] == [
@@ -61,13 +73,17 @@ def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None
     assert (period["is_relative"], period["lowest"]) == (0, 0)
     assert DEADLINES[-1] * 10**9 / 1024 / 2 ** period["right"] < 1 << 19
     assert not _entries(ours, "period")
-    assert {name for entry in _entries(tofinos, "level") for name, _ in entry.actions[0].arguments} == {"queue"}
+    assert {
+        name for entry in _entries(tofinos, "level") for name, _ in entry.actions[0].arguments
+    } == {"queue"}
     # A port has one hold time, in ticks, and queues that are never let out have none.
     assert {entry.match for entry in _entries(tofinos, "promotion_hold")} == {
         (("port", port),) for port in fabric.ports["s3"]
     }
     assert not _entries(ours, "promotion_hold")
-    assert {"cells"} == {name for e in _entries(tofinos, "ecn_threshold") for name, _ in e.actions[0].arguments}
+    assert {"cells"} == {
+        name for e in _entries(tofinos, "ecn_threshold") for name, _ in e.actions[0].arguments
+    }
 
 
 def test_all_bytes_of_a_flow_that_is_known_by_them_count_on_a_tofino() -> None:
@@ -75,22 +91,33 @@ def test_all_bytes_of_a_flow_that_is_known_by_them_count_on_a_tofino() -> None:
     fabric = diamond()
     softswitch = TARGETS["softswitch"].capabilities(TARGETS["softswitch"].options())
     kinds = {name: TOFINO if name == "s3" else softswitch for name in fabric.switches}
-    relative = Relative(Fraction(8 * 65536 * 1024, 10**9), Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 8),))
+    relative = Relative(
+        Fraction(8 * 65536 * 1024, 10**9), Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 8),)
+    )
     ranking = Deadline("e", Fraction(0), (), 1, 7, relative, Fraction(1024, 10**6), left_shift=1)
-    flows = tuple(FlowPlan("a", name, ranking, ("h1", "s1", "s3", "s4", "h2")) for name in ("known", "marked"))
-    known = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, 1000, 1000 + 2 * 8192, 1 << 20, Fraction(1))
+    flows = tuple(
+        FlowPlan("a", name, ranking, ("h1", "s1", "s3", "s4", "h2")) for name in ("known", "marked")
+    )
+    known = SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, 1000, 1000 + 2 * 8192, 1 << 20, Fraction(1)
+    )
     identities = {"known": known, "marked": ShimIdentity(1, 0)}
     intents = Lowering(fabric, kinds).lower(Plan("test", flows, STRICT), {"a": identities})
 
     def arguments(switch: str) -> list[dict[str, int]]:
-        return [dict(entry.actions[0].arguments) for entry in _entries(intents[switch].entries, "flow")]
+        return [
+            dict(entry.actions[0].arguments) for entry in _entries(intents[switch].entries, "flow")
+        ]
 
     known_there, marked_there = arguments("s3")
     # 1000 ticks later than the offset, and 8000 more for all of its bytes.
     assert -known_there["handicap"] % (1 << 32) == 9000 // 8
     assert -marked_there["handicap"] % (1 << 32) == 1000 // 8
     units = TOFINO.units
-    assert (known_there["left_shift"], marked_there["left_shift"]) == (units.left_shift(None), units.left_shift(1 + 3))
+    assert (known_there["left_shift"], marked_there["left_shift"]) == (
+        units.left_shift(None),
+        units.left_shift(1 + 3),
+    )
     # The others count what is left of both.
     for of_flow in arguments("s4"):
         assert (of_flow["due_us"], of_flow["left_shift"]) == (1024, softswitch.units.left_shift(1))

@@ -26,23 +26,33 @@ def binary(tmp_path: Path) -> Path:
     return made
 
 
-async def test_the_binary_is_loaded_once_and_found_running_afterwards(rig: Rig, binary: Path, make_intent: Any) -> None:
+async def test_the_binary_is_loaded_once_and_found_running_afterwards(
+    rig: Rig, binary: Path, make_intent: Any
+) -> None:
     chosen = options(binary=str(binary))
     open_session = TARGETS["tofino"].session_factory(chosen)
     for is_running in (False, True):
-        queues = TARGETS["tofino"].queue_driver(chosen, Site("s1", dict.fromkeys(PORTS, 10_000_000)))
+        queues = TARGETS["tofino"].queue_driver(
+            chosen, Site("s1", dict.fromkeys(PORTS, 10_000_000))
+        )
         async with open_session("s1", rig.server.address, 1, rig.program, queues=queues) as session:
             # A program that is loaded again has no entries.
             assert bool(await session.compare(make_intent())) is not is_running
             await session.reconcile(make_intent())
     held = rig.device.program
     assert held is not None
-    assert (held.binary, held.context) == (binary.read_bytes(), binary.with_name("context.json").read_bytes())
+    assert (held.binary, held.context) == (
+        binary.read_bytes(),
+        binary.with_name("context.json").read_bytes(),
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("tofino.bin", "binary: tofino.bin is not an absolute path"), ("/nowhere/tofino.bin", "does not exist")],
+    [
+        ("tofino.bin", "binary: tofino.bin is not an absolute path"),
+        ("/nowhere/tofino.bin", "does not exist"),
+    ],
 )
 def test_a_binary_that_is_not_there_is_refused_in_one_line(name: str, complaint: str) -> None:
     with pytest.raises(DocumentError, match=re.escape(complaint)) as caught:

@@ -18,7 +18,14 @@ from softswitch.portgroups import PortGroup
 from softswitch.tm import QueueConfig
 
 SETTINGS = tuple(
-    QueueSetting(port, queue, level=queue % 4, weight=1 + queue, min_rate_bps=queue * 1_234_567, max_rate_bps=None)
+    QueueSetting(
+        port,
+        queue,
+        level=queue % 4,
+        weight=1 + queue,
+        min_rate_bps=queue * 1_234_567,
+        max_rate_bps=None,
+    )
     for port in PORTS
     for queue in range(8)
 )
@@ -26,7 +33,9 @@ SETTINGS = tuple(
 
 @asynccontextmanager
 async def with_driver(rig: Rig, group: PortGroup | None = None) -> AsyncIterator[BfrtQueues]:
-    """Yield the driver of a switch that runs the program, with its first port group divided as given."""
+    """Yield the driver of a switch that runs the program, with its first port group divided as
+    given.
+    """
     driver = BfrtQueues("s1", PORTS)
     async with rig.session():
         pass
@@ -37,10 +46,13 @@ async def with_driver(rig: Rig, group: PortGroup | None = None) -> AsyncIterator
     try:
         from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 
-        await stream.write(bfrt.StreamMessageRequest(client_id=99, subscribe=bfrt.Subscribe(device_id=0)))
+        await stream.write(
+            bfrt.StreamMessageRequest(client_id=99, subscribe=bfrt.Subscribe(device_id=0))
+        )
         await stream.read()
         await channel.configure(
-            bfrt.SetForwardingPipelineConfigRequest.BIND, [bfrt.ForwardingPipelineConfig(p4_name="$SHARED")]
+            bfrt.SetForwardingPipelineConfigRequest.BIND,
+            [bfrt.ForwardingPipelineConfig(p4_name="$SHARED")],
         )
         await driver.open_over(channel)
         yield driver
@@ -52,7 +64,9 @@ async def with_driver(rig: Rig, group: PortGroup | None = None) -> AsyncIterator
 async def test_settings_come_back_as_they_were_written(rig: Rig) -> None:
     async with with_driver(rig) as driver:
         await driver.write(SETTINGS)
-        assert await driver.read() == {(setting.port, setting.queue): setting for setting in SETTINGS}
+        assert await driver.read() == {
+            (setting.port, setting.queue): setting for setting in SETTINGS
+        }
     # Rates travel in kilobits per second.
     assert rig.ports[2].config(5) == QueueConfig(
         level=1, guaranteed_level=1, weight=6, min_rate_bps=5 * 1_234_567 // 1000 * 1000
@@ -70,7 +84,9 @@ async def test_a_queue_that_somebody_changed_does_not_come_back_as_written(rig: 
             table.modify((0, 8 + 4), Data(None, {"dwrr_weight": 77}))
         found = await driver.read()
         assert (1, 3) not in found
-        assert found[1, 4] == replace(SETTINGS[4], weight=77, min_rate_bps=SETTINGS[4].min_rate_bps // 1000 * 1000)
+        assert found[1, 4] == replace(
+            SETTINGS[4], weight=77, min_rate_bps=SETTINGS[4].min_rate_bps // 1000 * 1000
+        )
         assert found[1, 5] == SETTINGS[5]
 
 

@@ -37,8 +37,12 @@ from softswitch.tm import QueueConfig
 
 
 def written(intent: Intent) -> int:
-    """Return how many entries a switch holds: a group's members and the group are entries of their own."""
-    return len(intent.entries) + sum(len(e.actions) + 1 for e in intent.entries if e.table == "ecmp")
+    """Return how many entries a switch holds: a group's members and the group are entries of their
+    own.
+    """
+    return len(intent.entries) + sum(
+        len(e.actions) + 1 for e in intent.entries if e.table == "ecmp"
+    )
 
 
 def counts(applied: Applied) -> tuple[int, int, int, int]:
@@ -48,7 +52,9 @@ def counts(applied: Applied) -> tuple[int, int, int, int]:
 async def test_an_empty_switch_gets_program_entries_and_queues_and_is_then_left_alone(
     rig: Rig, make_intent: Any
 ) -> None:
-    intent: Intent = make_intent(schedule=tuple(QueuePlan(level=level, weight=level + 1) for level in range(LEVELS)))
+    intent: Intent = make_intent(
+        schedule=tuple(QueuePlan(level=level, weight=level + 1) for level in range(LEVELS))
+    )
     async with rig.session() as session:
         first = await session.reconcile(intent)
         assert written(intent) > len(intent.entries)
@@ -63,7 +69,8 @@ async def test_an_empty_switch_gets_program_entries_and_queues_and_is_then_left_
     assert len(rig.held()) == written(intent)
     # Both priorities are set, for every queue of every port.
     assert [rig.ports[3].config(queue) for queue in range(LEVELS)] == [
-        QueueConfig(level=level, guaranteed_level=level, weight=level + 1) for level in range(LEVELS)
+        QueueConfig(level=level, guaranteed_level=level, weight=level + 1)
+        for level in range(LEVELS)
     ]
 
 
@@ -111,7 +118,11 @@ async def test_next_hops_become_members_of_a_group(rig: Rig, make_intent: Any) -
 async def test_multicast_groups_become_nodes_with_an_instance_each(rig: Rig) -> None:
     def held() -> dict[int, list[tuple[int, int]]]:
         with rig.lock:
-            nodes, groups = (dict(entries.all()) for name in ("$pre.node", "$pre.mgid") if (entries := fixed(name)))
+            nodes, groups = (
+                dict(entries.all())
+                for name in ("$pre.node", "$pre.mgid")
+                if (entries := fixed(name))
+            )
         return {
             number: sorted(
                 (port, nodes[node,].fields["$MULTICAST_RID"])
@@ -124,7 +135,10 @@ async def test_multicast_groups_become_nodes_with_an_instance_each(rig: Rig) -> 
     def fixed(name: str) -> Any:
         return rig.device.entries(name, None)
 
-    one, two = MulticastGroup(FIRST_GROUP, ((1, 1), (2, 2), (3, 0))), MulticastGroup(FIRST_GROUP + 1, ((1, 0), (2, 0)))
+    one, two = (
+        MulticastGroup(FIRST_GROUP, ((1, 1), (2, 2), (3, 0))),
+        MulticastGroup(FIRST_GROUP + 1, ((1, 0), (2, 0))),
+    )
     fewer = MulticastGroup(FIRST_GROUP, ((2, 2), (3, 1)))
     async with rig.session() as session:
         for groups in ((one, two), (fewer, two), (two,), ()):
@@ -142,14 +156,18 @@ async def test_multicast_groups_become_nodes_with_an_instance_each(rig: Rig) -> 
         assert held() == {FIRST_GROUP: sorted(one.copies)}
 
 
-async def test_a_change_is_written_without_reading_and_drift_is_repaired(rig: Rig, make_intent: Any) -> None:
+async def test_a_change_is_written_without_reading_and_drift_is_repaired(
+    rig: Rig, make_intent: Any
+) -> None:
     async with rig.session() as session:
         await session.reconcile(make_intent())
         changed = await session.update(make_intent(fixed_queue=5, offset_s=Fraction(2)))
         assert changed.inserts == changed.deletes == 0
         assert changed.modifies == 4
         with rig.lock:
-            entries = rig.device.entries(next(t for t, _ in rig.held() if t.endswith(".flow")), None)
+            entries = rig.device.entries(
+                next(t for t, _ in rig.held() if t.endswith(".flow")), None
+            )
             assert entries is not None
             (key, _), *_ = entries.all()
             entries.delete(key)
@@ -173,12 +191,16 @@ async def test_a_refused_entry_does_not_keep_others_from_being_written(rig: Rig)
         good._replace(actions=(ActionCall("forward", (("port", 1), ("more", 2))),)),
         good._replace(actions=good.actions * 2),
         TableEntry("ipv4_lpm", (("dst", Prefix(0x0A000001, 8)),), good.actions),
-        TableEntry("level", (("profile", 1), ("key", Interval(9, 3))), (ActionCall("set_queue", ()),), 1),
+        TableEntry(
+            "level", (("profile", 1), ("key", Interval(9, 3))), (ActionCall("set_queue", ()),), 1
+        ),
     )
     async with rig.session() as session:
         applied = await session.reconcile(Intent("s1", (Part("test", entries),)))
         assert applied.inserts == 1
-        assert sorted(refused.table for refused in applied.refused) == sorted(entry.table for entry in entries[1:])
+        assert sorted(refused.table for refused in applied.refused) == sorted(
+            entry.table for entry in entries[1:]
+        )
         assert all(refused.code == "INVALID_ARGUMENT" for refused in applied.refused)
 
 
@@ -236,7 +258,9 @@ async def test_digests_and_counters_come_by_name(rig: Rig, make_intent: Any) -> 
         flow = next(entry for entry in intent.entries if entry.table == "flow")
         unknown = flow._replace(match=(("flow", 4000),))
         with rig.lock:
-            entries = rig.device.entries(next(t for t, _ in rig.held() if t.endswith(".flow")), None)
+            entries = rig.device.entries(
+                next(t for t, _ in rig.held() if t.endswith(".flow")), None
+            )
             assert entries is not None
             key = (dict(flow.match)["flow"],)
             data = entries.get(key)
@@ -252,26 +276,38 @@ async def test_a_switch_that_goes_ends_the_session(rig: Rig) -> None:
             await session.ping(5)
 
 
-async def test_nobody_there_and_no_description_are_said_in_one_line(rig: Rig, described: P4Program) -> None:
+async def test_nobody_there_and_no_description_are_said_in_one_line(
+    rig: Rig, described: P4Program
+) -> None:
     with pytest.raises(SouthboundError, match="no BF Runtime session"):
         async with BfrtSession("s1", "127.0.0.1:1", 1, described):
             pass
     with pytest.raises(FileNotFoundError):
-        BfrtSession("s1", "127.0.0.1:1", 1, replace(described, p4info=described.p4info.parent / "x" / "y"))
+        BfrtSession(
+            "s1", "127.0.0.1:1", 1, replace(described, p4info=described.p4info.parent / "x" / "y")
+        )
 
 
-async def test_a_connection_survives_a_restart_of_the_switch(described: P4Program, make_intent: Any) -> None:
-    """The lifecycle of connections is the same as over P4Runtime: what a switch has lost is written again."""
+async def test_a_connection_survives_a_restart_of_the_switch(
+    described: P4Program, make_intent: Any
+) -> None:
+    """The lifecycle of connections is the same as over P4Runtime: what a switch has lost is written
+    again.
+    """
     first = Rig(described)
     first.server.start()
     address = first.server.address
     intent: Intent = make_intent()
     installed: asyncio.Queue[Acknowledged] = asyncio.Queue()
-    endpoint = Endpoint("s1", address, 1, described, "tofino", queues=BfrtQueues("s1", PORTS), session=BfrtSession)
+    endpoint = Endpoint(
+        "s1", address, 1, described, "tofino", queues=BfrtQueues("s1", PORTS), session=BfrtSession
+    )
     connection = SwitchConnection(
         endpoint,
         term=5_000_000,
-        on_event=lambda event: installed.put_nowait(event) if isinstance(event, Acknowledged) else None,
+        on_event=lambda event: (
+            installed.put_nowait(event) if isinstance(event, Acknowledged) else None
+        ),
         rng=random.Random(1),
         timing=Timing(audit_s=3600, heartbeat_s=0.1),
     )

@@ -1,1 +1,3 @@
-"""BF Runtime over gRPC: a program's tables from its `bf-rt.json`, and the fixed tables of a Tofino."""
+"""BF Runtime over gRPC: a program's tables from its `bf-rt.json`, and the fixed tables of a
+Tofino.
+"""

@@ -1,7 +1,7 @@
 """Keys and data of entries to and from BF Runtime's messages, by the fields of their table.
 
-Numbers travel as big-endian bytes of their field's length. A key field that a message leaves out matches what the open
-SDE takes: 0 where it is exact, and everything otherwise.
+Numbers travel as big-endian bytes of their field's length. A key field that a message leaves out
+matches what the open SDE takes: 0 where it is exact, and everything otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _refused(place: str, why: str) -> RefusedError:
     return RefusedError(Code.INVALID_ARGUMENT, f"{place}: {why}")
 
 
-# -- keys ------------------------------------------------------------------------------------------------------------
+# -- keys ------------------------------------------------------------------------------------------
 
 
 def key_of(table: BfrtTable, message: bfrt.TableKey) -> Key:
@@ -60,7 +60,10 @@ def _match(table: BfrtTable, field: BfrtField, part: bfrt.KeyField) -> Any:
             value = _number(place, field, part.lpm.value)
             return Lpm(value >> field.bits - length << field.bits - length, length)
         case "range":
-            low, high = _number(place, field, part.range.low), _number(place, field, part.range.high)
+            low, high = (
+                _number(place, field, part.range.low),
+                _number(place, field, part.range.high),
+            )
             if low > high:
                 raise _refused(place, f"the range {low} to {high} is empty")
             return Range(low, high)
@@ -90,24 +93,34 @@ def write_key(table: BfrtTable, key: Key, message: bfrt.TableKey) -> None:
         length = field.length_bytes
         match value:
             case Ternary():
-                part.ternary.value, part.ternary.mask = _bytes(value.value, length), _bytes(value.mask, length)
+                part.ternary.value, part.ternary.mask = (
+                    _bytes(value.value, length),
+                    _bytes(value.mask, length),
+                )
             case Lpm():
                 part.lpm.value, part.lpm.prefix_len = _bytes(value.value, length), value.length
             case Range():
-                part.range.low, part.range.high = _bytes(value.low, length), _bytes(value.high, length)
+                part.range.low, part.range.high = (
+                    _bytes(value.low, length),
+                    _bytes(value.high, length),
+                )
             case Optional():
-                part.optional.value, part.optional.is_valid = _bytes(value.value, length), value.is_valid
+                part.optional.value, part.optional.is_valid = (
+                    _bytes(value.value, length),
+                    value.is_valid,
+                )
             case str():
                 part.exact.value = value.encode()
             case _:
                 part.exact.value = _bytes(value, length)
 
 
-# -- data ------------------------------------------------------------------------------------------------------------
+# -- data ------------------------------------------------------------------------------------------
 
 
 def data_of(table: BfrtTable, message: bfrt.TableData, *, whole: bool) -> Data:
-    """Return the data in `message`; `whole` asks for an action where the table has any, and its mandatory fields.
+    """Return the data in `message`; `whole` asks for an action where the table has any, and its
+    mandatory fields.
 
     Raise RefusedError (INVALID_ARGUMENT) that names the field.
     """
@@ -137,7 +150,11 @@ def _value(place: str, field: BfrtField, part: bfrt.DataField) -> Any:
     kind = part.WhichOneof("value")
     expected = _kind(field)
     if kind != expected:
-        raise _refused(place, f"is {'a list of ' if field.repeated else ''}{field.type}; {kind or 'nothing'} is given")
+        raise _refused(
+            place,
+            f"is {'a list of ' if field.repeated else ''}{field.type}; {kind or 'nothing'} is"
+            " given",
+        )
     match kind:
         case "stream":
             return _number(place, field, part.stream)
@@ -175,7 +192,9 @@ def read_data(table: BfrtTable, message: bfrt.TableData) -> tuple[str | None, Co
     return action, {field.field_id for field in message.fields}
 
 
-def write_data(table: BfrtTable, data: Data, wanted: Collection[int], message: bfrt.TableData) -> None:
+def write_data(
+    table: BfrtTable, data: Data, wanted: Collection[int], message: bfrt.TableData
+) -> None:
     """Write an entry's data to `message`: all fields, or those whose ids are `wanted`."""
     if data.action is not None:
         message.action_id = table.action_by_name[data.action].id
@@ -188,7 +207,10 @@ def digest_data(digest: Digest, values: Mapping[str, int], message: bfrt.TableDa
 
 
 def _write_fields(
-    fields: Iterable[BfrtField], values: Mapping[str, Any], wanted: Collection[int], message: bfrt.TableData
+    fields: Iterable[BfrtField],
+    values: Mapping[str, Any],
+    wanted: Collection[int],
+    message: bfrt.TableData,
 ) -> None:
     for field in fields:
         if field.name not in values or (wanted and field.id not in wanted):
@@ -207,7 +229,7 @@ def _write_fields(
             setattr(part, kind, value)
 
 
-# -- values ----------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def _number(place: str, field: BfrtField, raw: bytes) -> int:

@@ -1,7 +1,8 @@
 """What the BF Runtime server needs of a switch: entries by table, and digests.
 
-A match-action table, a register, a counter, a meter and a table of the traffic manager are all `Entries`. The server
-checks messages against the description first, so that `Entries` are given only keys and data of their table's form.
+A match-action table, a register, a counter, a meter and a table of the traffic manager are all
+`Entries`. The server checks messages against the description first, so that `Entries` are given
+only keys and data of their table's form.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from typing import Any, NamedTuple, Protocol
 
 from echelon_tofino_model.bfruntime.schema import Schema
 
-__all__ = ["BfrtDevice", "BfrtProgram", "Data", "Entries", "Key", "Lpm", "OnDigest", "Optional", "Range", "Ternary"]
+__all__ = [
+    "BfrtDevice",
+    "BfrtProgram",
+    "Data",
+    "Entries",
+    "Key",
+    "Lpm",
+    "OnDigest",
+    "Optional",
+    "Range",
+    "Ternary",
+]
 
 
 class Ternary(NamedTuple):
@@ -44,15 +56,16 @@ class Optional(NamedTuple):
 
 
 Key = tuple[Any, ...]
-"""The matches of an entry in the order of the table's key fields: an int for Exact (a str for a string), and otherwise
-a `Ternary`, `Lpm`, `Range` or `Optional`."""
+"""The matches of an entry in the order of the table's key fields: an int for Exact (a str for a
+string), and otherwise a `Ternary`, `Lpm`, `Range` or `Optional`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
     """The action of an entry, and fields by name: of the action, and of the table.
 
-    Numbers are ints; repeated fields are tuples. A message that changes an entry may have some of the fields only.
+    Numbers are ints; repeated fields are tuples. A message that changes an entry may have some of
+    the fields only.
     """
 
     action: str | None = None
@@ -60,10 +73,16 @@ class Data:
 
 
 class Entries(Protocol):
-    """The entries of one table. Calls raise `softswitch.rpc.status.RefusedError`, with what to tell the client."""
+    """The entries of one table.
+
+    Calls raise `softswitch.rpc.status.RefusedError`, with what to tell the client.
+    """
 
     def insert(self, key: Key, data: Data) -> None:
-        """Add an entry. Refused with ALREADY_EXISTS, or RESOURCE_EXHAUSTED where there is no room."""
+        """Add an entry.
+
+        Refused with ALREADY_EXISTS, or RESOURCE_EXHAUSTED where there is no room.
+        """
         ...
 
     def modify(self, key: Key, data: Data) -> None:
@@ -127,14 +146,15 @@ class BfrtDevice(Protocol):
         ...
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
-        """Return the entries of a table of the program, or of a fixed table; None if there is no such table.
+        """Return the entries of a table of the program, or of a fixed table; None if there is no
+        such table.
 
-        `pipe` is the pipe that a request names, or None for all pipes. Tables of a program have the same entries in all
-        pipes.
+        `pipe` is the pipe that a request names, or None for all pipes. Tables of a program have the
+        same entries in all pipes.
         """
         ...
 
     def load(self, program: BfrtProgram) -> None:
-        """Replace the program. All tables begin anew, the fixed ones too. Raises ValueError for a program that cannot
-        run; the one before it goes on then."""
+        """Replace the program. All tables begin anew, the fixed ones too. Raises ValueError for a
+        program that cannot run; the one before it goes on then."""
         ...

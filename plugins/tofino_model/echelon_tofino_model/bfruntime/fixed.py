@@ -1,8 +1,10 @@
-"""The description of the fixed tables of a Tofino 1 that softswitch has: its ports, traffic manager and multicast.
+"""The description of the fixed tables of a Tofino 1 that softswitch has: its ports, traffic manager
+and multicast.
 
-Names, ids, types, choices and sizes are those of the open SDE (open-p4studio, `bf_rt_tm_tf1.json` and
-`bf_rt_port_tf1.json`), which clients know. Those of multicast have the open SDE's names and types, and ids of ours:
-clients take ids from this description. Tables that have no meaning here are left out.
+Names, ids, types, choices and sizes are those of the open SDE (open-p4studio, `bf_rt_tm_tf1.json`
+and `bf_rt_port_tf1.json`), which clients know. Those of multicast have the open SDE's names and
+types, and ids of ours: clients take ids from this description. Tables that have no meaning here are
+left out.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ __all__ = ["GROUP", "NODE", "PORT", "fixed_schema"]
 PORT = "$PORT"
 """The table of ports."""
 NODE, GROUP = "$pre.node", "$pre.mgid"
-"""The tables of multicast: nodes, each with ports and the instance of their copies; and groups of nodes."""
+"""The tables of multicast: nodes, each with ports and the instance of their copies; and groups of
+nodes.
+"""
 
 _TM = 0xFF050000
 _PRE = 0xFF040000
@@ -102,7 +106,9 @@ def _port_group() -> dict[str, Any]:
     for port in range(4):
         maps += [
             _field(3 + 2 * port, f"ingress_qid_map_{port}", "uint8", repeated=True),
-            _field(4 + 2 * port, f"egress_qid_queues_{port}", "uint8", repeated=True, read_only=True),
+            _field(
+                4 + 2 * port, f"egress_qid_queues_{port}", "uint8", repeated=True, read_only=True
+            ),
         ]
     actions = {
         "map": [counts, *maps],
@@ -146,7 +152,9 @@ def _multicast() -> list[dict[str, Any]]:
 
 def _tables() -> list[dict[str, Any]]:
     unit = _field(1, "unit", "string", choices=("PPS", "BPS"), default="BPS")
-    provisioning = _field(2, "provisioning", "string", choices=("UPPER", "LOWER", "MIN_ERROR"), default="UPPER")
+    provisioning = _field(
+        2, "provisioning", "string", choices=("UPPER", "LOWER", "MIN_ERROR"), default="UPPER"
+    )
     shared = [
         _field(4, "pool_id", "string", choices=_POOLS, default=_POOLS[0]),
         _field(5, "pool_max_cells", "uint32", default=13),
@@ -275,7 +283,10 @@ def _tables() -> list[dict[str, Any]]:
             [
                 _field(1, "$SPEED", "string", choices=(*_SPEEDS, "BF_SPEED_200G", "BF_SPEED_400G")),
                 _field(
-                    2, "$FEC", "string", choices=_named("BF_FEC_TYP", "NONE", "FIRECODE", "REED_SOLOMON", "FC", "RS")
+                    2,
+                    "$FEC",
+                    "string",
+                    choices=_named("BF_FEC_TYP", "NONE", "FIRECODE", "REED_SOLOMON", "FC", "RS"),
                 ),
                 _field(3, "$N_LANES", "uint32", default=1),
                 _field(4, "$PORT_ENABLE", "bool", default=False),
@@ -289,7 +300,15 @@ def _tables() -> list[dict[str, Any]]:
                     6,
                     "$LOOPBACK_MODE",
                     "string",
-                    choices=_named("BF_LPBK", "NONE", "MAC_NEAR", "MAC_FAR", "PCS_NEAR", "SERDES_NEAR", "SERDES_FAR"),
+                    choices=_named(
+                        "BF_LPBK",
+                        "NONE",
+                        "MAC_NEAR",
+                        "MAC_FAR",
+                        "PCS_NEAR",
+                        "SERDES_NEAR",
+                        "SERDES_FAR",
+                    ),
                 ),
                 _field(7, "$TX_MTU", "uint32", default=10240),
                 _field(8, "$RX_MTU", "uint32", default=10240),
@@ -298,7 +317,12 @@ def _tables() -> list[dict[str, Any]]:
                 _field(11, "$TX_PAUSE_FRAME_EN", "bool", default=False),
                 _field(12, "$RX_PAUSE_FRAME_EN", "bool", default=False),
                 _field(13, "$CUT_THROUGH_EN", "bool", default=False),
-                _field(14, "$PORT_DIR", "string", choices=_named("PM_PORT_DIR", "DEFAULT", "TX_ONLY", "RX_ONLY")),
+                _field(
+                    14,
+                    "$PORT_DIR",
+                    "string",
+                    choices=_named("PM_PORT_DIR", "DEFAULT", "TX_ONLY", "RX_ONLY"),
+                ),
                 _field(
                     15,
                     "$MEDIA_TYPE",
@@ -330,11 +354,15 @@ def _tables() -> list[dict[str, Any]]:
     ]
 
 
-_SPEEDS = _named("BF_SPEED", "NONE", "1G", "10G", "25G", "40G", "40G_NB", "40G_NON_BREAKABLE", "50G", "100G")
+_SPEEDS = _named(
+    "BF_SPEED", "NONE", "1G", "10G", "25G", "40G", "40G_NB", "40G_NON_BREAKABLE", "50G", "100G"
+)
 
 
 @cache
 def fixed_schema() -> Schema:
     """Return the description of the fixed tables."""
-    text = json.dumps({"schema_version": "1.0.0", "tables": _tables(), "learn_filters": []}).encode()
+    text = json.dumps(
+        {"schema_version": "1.0.0", "tables": _tables(), "learn_filters": []}
+    ).encode()
     return parse(text, "fixed tables")

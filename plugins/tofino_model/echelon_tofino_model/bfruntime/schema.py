@@ -1,7 +1,8 @@
 """The tables, actions, fields and digests that a BF Runtime description (`bf-rt.json`) declares.
 
-p4c's Tofino back end writes the format (`control-plane/bfruntime.cpp`), and the open SDE reads it. Only what concerns
-clients is kept here; `Schema.text` is the description as it was given, for clients that ask for it.
+p4c's Tofino back end writes the format (`control-plane/bfruntime.cpp`), and the open SDE reads it.
+Only what concerns clients is kept here; `Schema.text` is the description as it was given, for
+clients that ask for it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class BfrtField:
             return ()
         if self.default is not None:
             return self.default
-        return {"bool": False, "float": 0.0, "string": self.choices[0] if self.choices else ""}.get(self.type, 0)
+        return {"bool": False, "float": 0.0, "string": self.choices[0] if self.choices else ""}.get(
+            self.type, 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,10 @@ class BfrtTable:
         return {action.name: action for action in self.actions}
 
     def fields(self, action: str | None) -> Sequence[BfrtField]:
-        """Return the fields of an entry with that action, the action's own first. Raise KeyError."""
+        """Return the fields of an entry with that action, the action's own first.
+
+        Raise KeyError.
+        """
         return (*self.action_by_name[action].fields, *self.data) if action else self.data
 
 
@@ -132,7 +138,10 @@ class Schema:
 
 
 def parse(text: bytes, place: str) -> Schema:
-    """Return the description in `text`. Raise ValueError that begins with `place`, the name of the file."""
+    """Return the description in `text`.
+
+    Raise ValueError that begins with `place`, the name of the file.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,7 +157,9 @@ def parse(text: bytes, place: str) -> Schema:
                 if value in seen:
                     raise ValueError(f"{place}: two of {what}s have {attribute} {value}")
                 seen.add(value)
-    return Schema(text, {table.name: table for table in tables}, {digest.name: digest for digest in digests})
+    return Schema(
+        text, {table.name: table for table in tables}, {digest.name: digest for digest in digests}
+    )
 
 
 class _Reader:
@@ -171,9 +182,13 @@ class _Reader:
             name=name,
             type=self._value(raw, "table_type", str, where),
             size=self._value(raw, "size", int, where),
-            key=tuple(self._field(field, where, is_key=True) for field in self.members(raw, "key", where)),
+            key=tuple(
+                self._field(field, where, is_key=True) for field in self.members(raw, "key", where)
+            ),
             data=tuple(self._singletons(raw, where)),
-            actions=tuple(self._action(action, where) for action in self.members(raw, "action_specs", where)),
+            actions=tuple(
+                self._action(action, where) for action in self.members(raw, "action_specs", where)
+            ),
             operations=tuple(raw.get("supported_operations", ())),
             attributes=tuple(raw.get("attributes", ())),
             has_constant_default=bool(raw.get("has_const_default_action", False)),
@@ -190,20 +205,35 @@ class _Reader:
         where = f"{where}: action {name}"
         # Fixed tables wrap an action's fields as they wrap an entry's; p4c does not.
         fields = tuple(
-            self._field(field.get("singleton", field), where, outer=field) for field in self.members(raw, "data", where)
+            self._field(field.get("singleton", field), where, outer=field)
+            for field in self.members(raw, "data", where)
         )
-        return BfrtAction(self._value(raw, "id", int, where), name, fields, raw.get("action_scope", "TableAndDefault"))
+        return BfrtAction(
+            self._value(raw, "id", int, where),
+            name,
+            fields,
+            raw.get("action_scope", "TableAndDefault"),
+        )
 
     def _singletons(self, raw: dict[str, Any], where: str) -> Iterator[BfrtField]:
         for outer in self.members(raw, "data", where):
             # `oneof` lists fields of which an entry has one.
-            for inner in (outer["singleton"],) if "singleton" in outer else self.members(outer, "oneof", where):
-                # A container holds lists of fields; only snapshots have them, and those cannot be taken here.
+            for inner in (
+                (outer["singleton"],)
+                if "singleton" in outer
+                else self.members(outer, "oneof", where)
+            ):
+                # A container holds lists of fields; only snapshots have them, and those cannot be
+                # taken here.
                 if "container" not in inner:
                     yield self._field(inner, where, outer=outer)
 
     def _field(
-        self, raw: dict[str, Any], where: str, outer: Mapping[str, Any] | None = None, is_key: bool = False
+        self,
+        raw: dict[str, Any],
+        where: str,
+        outer: Mapping[str, Any] | None = None,
+        is_key: bool = False,
     ) -> BfrtField:
         outer = raw if outer is None else outer
         name = self._value(raw, "name", str, f"{where}: a field")
@@ -230,8 +260,13 @@ class _Reader:
             mandatory=bool(outer.get("mandatory", False)),
             read_only=bool(outer.get("read_only", False)),
             choices=tuple(described.get("choices", ())),
-            default=int(default) if isinstance(default, str) and type_.startswith("int") else default,
-            is_register=any(annotation.get("value") == "register_data" for annotation in raw.get("annotations", ())),
+            default=int(default)
+            if isinstance(default, str) and type_.startswith("int")
+            else default,
+            is_register=any(
+                annotation.get("value") == "register_data"
+                for annotation in raw.get("annotations", ())
+            ),
         )
 
     def _value(self, raw: Mapping[str, Any], key: str, kind: type, where: str) -> Any:

@@ -20,7 +20,10 @@ from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 __all__ = ["BfRuntimeServer"]
 
 _BACKLOG = 100_000
-"""The number of messages that may wait for a client that does not read. Further ones are dropped."""
+"""The number of messages that may wait for a client that does not read.
+
+Further ones are dropped.
+"""
 
 _Outbox = SimpleQueue[bfrt.StreamMessageResponse | Status | None]
 
@@ -37,16 +40,24 @@ class BfRuntimeServer(Listener):
         OSError: the address cannot be used.
     """
 
-    def __init__(self, service: BfRuntime, address: str = "127.0.0.1:0", *, max_workers: int = 32) -> None:
-        super().__init__([_handlers(_Calls(service))], address, threads=max_workers, name="softswitch-bfrt")
+    def __init__(
+        self, service: BfRuntime, address: str = "127.0.0.1:0", *, max_workers: int = 32
+    ) -> None:
+        super().__init__(
+            [_handlers(_Calls(service))], address, threads=max_workers, name="softswitch-bfrt"
+        )
 
 
 def _handlers(calls: _Calls) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         "bfrt_proto.BfRuntime",
         {
-            "Write": handlers.unary_unary(calls.write, bfrt.WriteRequest.FromString, bfrt.WriteResponse),
-            "Read": handlers.unary_stream(calls.read, bfrt.ReadRequest.FromString, bfrt.ReadResponse),
+            "Write": handlers.unary_unary(
+                calls.write, bfrt.WriteRequest.FromString, bfrt.WriteResponse
+            ),
+            "Read": handlers.unary_stream(
+                calls.read, bfrt.ReadRequest.FromString, bfrt.ReadResponse
+            ),
             "SetForwardingPipelineConfig": handlers.unary_unary(
                 calls.set_pipeline,
                 bfrt.SetForwardingPipelineConfigRequest.FromString,
@@ -105,12 +116,15 @@ class _Calls:
     def stream(
         self, requests: Iterable[bfrt.StreamMessageRequest], context: Any
     ) -> Iterator[bfrt.StreamMessageResponse]:
-        # The queue decouples the device from the socket: it must not wait for a slow client while it holds its lock.
+        # The queue decouples the device from the socket: it must not wait for a slow client while
+        # it holds its lock.
         outbox: _Outbox = SimpleQueue()
         session = _Session(self._service, outbox)
         if not context.add_callback(lambda: outbox.put(None)):
             return  # the call has already ended
-        threading.Thread(target=session.serve, args=(requests,), name="softswitch-bfrt-stream", daemon=True).start()
+        threading.Thread(
+            target=session.serve, args=(requests,), name="softswitch-bfrt-stream", daemon=True
+        ).start()
         try:
             while (message := outbox.get()) is not None:
                 if isinstance(message, Status):
@@ -155,10 +169,15 @@ class _Session:
             case "subscribe":
                 with self._lock:
                     if self._end is None and not self._closed:
-                        self._end = self._service.subscribe(request.client_id, request.subscribe, self._send)
+                        self._end = self._service.subscribe(
+                            request.client_id, request.subscribe, self._send
+                        )
             case "digest_ack":
-                # The open SDE acknowledges lists by itself, and ends the stream of a client that does.
-                raise RefusedError(Code.UNIMPLEMENTED, "lists of digests are not acknowledged by clients")
+                # The open SDE acknowledges lists by itself, and ends the stream of a client that
+                # does.
+                raise RefusedError(
+                    Code.UNIMPLEMENTED, "lists of digests are not acknowledged by clients"
+                )
 
     def _send(self, message: bfrt.StreamMessageResponse) -> None:
         if self._outbox.qsize() < _BACKLOG:

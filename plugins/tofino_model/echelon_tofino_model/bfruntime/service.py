@@ -1,8 +1,10 @@
-"""BF Runtime without its transport: clients, programs, writes, reads and digests, message by message.
+"""BF Runtime without its transport: clients, programs, writes, reads and digests, message by
+message.
 
-The rules are those of the open SDE's server (`bf_rt_server_impl.cpp`, `bf_rt_server_mgr.cpp`): a client subscribes
-under an id that no other subscribed client has, binds to a program that no other client is bound to, and then writes
-and reads. A client that has not subscribed names the program in each request instead.
+The rules are those of the open SDE's server (`bf_rt_server_impl.cpp`, `bf_rt_server_mgr.cpp`): a
+client subscribes under an id that no other subscribed client has, binds to a program that no other
+client is bound to, and then writes and reads. A client that has not subscribed names the program in
+each request instead.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class BfRuntime:
         lock: held while the device is used.
     """
 
-    def __init__(self, device: BfrtDevice, lock: AbstractContextManager[object], device_id: int = 0) -> None:
+    def __init__(
+        self, device: BfrtDevice, lock: AbstractContextManager[object], device_id: int = 0
+    ) -> None:
         self._device = device
         self._lock = lock
         self._device_id = device_id
@@ -68,19 +72,21 @@ class BfRuntime:
             client.learns and client.program == program.name for client in self._clients.values()
         )
 
-    # -- the stream ------------------------------------------------------------------------------------------------
+    # -- the stream --------------------------------------------------------------------------------
 
     def subscribe(self, client_id: int, request: bfrt.Subscribe, send: Send) -> Callable[[], None]:
         """Add a client, and return what ends its subscription. `send` must not block.
 
-        Raises RefusedError: NOT_FOUND for another device, INVALID_ARGUMENT for an id that a client has.
+        Raises RefusedError: NOT_FOUND for another device, INVALID_ARGUMENT for an id that a client
+        has.
         """
         with self._lock:
             self._check_device(request.device_id)
             if client_id in self._clients:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT,
-                    f"client id {client_id} is taken by a client that is subscribed; use another one",
+                    f"client id {client_id} is taken by a client that is subscribed; use"
+                    " another one",
                 )
             wanted = request.notifications
             client = _Client(
@@ -114,7 +120,10 @@ class BfRuntime:
                 client.send(message)
 
     def _on_digest(self, name: str, messages: Sequence[Mapping[str, int]]) -> None:
-        """Send a list of digests to the client that is bound to the program. The caller holds the lock."""
+        """Send a list of digests to the client that is bound to the program.
+
+        The caller holds the lock.
+        """
         program = self._device.program
         assert program is not None, "a digest comes from a program"
         digest: Digest = program.schema.digests[name]
@@ -129,7 +138,7 @@ class BfRuntime:
             if client.learns and client.program == program.name:
                 client.send(answer)
 
-    # -- programs --------------------------------------------------------------------------------------------------
+    # -- programs ----------------------------------------------------------------------------------
 
     def set_pipeline(self, request: bfrt.SetForwardingPipelineConfigRequest) -> None:
         """Bind a client, or load a program. Raise RefusedError."""
@@ -137,7 +146,9 @@ class BfRuntime:
             self._check_device(request.device_id)
             client = self._clients.get(request.client_id)
             if client is None:
-                raise RefusedError(Code.UNAVAILABLE, f"client {request.client_id} is not known; subscribe first")
+                raise RefusedError(
+                    Code.UNAVAILABLE, f"client {request.client_id} is not known; subscribe first"
+                )
             match request.action:
                 case _Set.BIND:
                     self._bind(client, request)
@@ -153,7 +164,9 @@ class BfRuntime:
                         raise RefusedError(Code.INVALID_ARGUMENT, "WARM_INIT_END takes no program")
                     self._finish()
                 case _:
-                    raise RefusedError(Code.UNIMPLEMENTED, "RECONCILE_AND_WARM_INIT_END is not supported")
+                    raise RefusedError(
+                        Code.UNIMPLEMENTED, "RECONCILE_AND_WARM_INIT_END is not supported"
+                    )
 
     def get_pipeline(
         self, request: bfrt.GetForwardingPipelineConfigRequest
@@ -167,13 +180,18 @@ class BfRuntime:
             if program is not None:
                 config = answer.config.add(p4_name=program.name, bfruntime_info=program.schema.text)
                 config.profiles.add(
-                    profile_name="pipe", context=program.context, binary=program.binary, pipe_scope=range(4)
+                    profile_name="pipe",
+                    context=program.context,
+                    binary=program.binary,
+                    pipe_scope=range(4),
                 )
             return answer
 
     def _bind(self, client: _Client, request: bfrt.SetForwardingPipelineConfigRequest) -> None:
         if len(request.config) != 1:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"BIND takes one program; {len(request.config)} are given")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"BIND takes one program; {len(request.config)} are given"
+            )
         name = request.config[0].p4_name
         if name != _SHARED:
             self._check_program(name)
@@ -181,14 +199,16 @@ class BfRuntime:
                 if other.program == name:
                     raise RefusedError(
                         Code.ALREADY_EXISTS,
-                        f"client {other.id} is bound to program {name} already; client {client.id} has to wait for its "
-                        "end",
+                        f"client {other.id} is bound to program {name} already; client {client.id}"
+                        " has to wait for its end",
                     )
         client.program = name
 
     def _begin(self, program: BfrtProgram) -> None:
         if self._pending is not None:
-            raise RefusedError(Code.UNAVAILABLE, "a warm init has begun and not ended; end it first")
+            raise RefusedError(
+                Code.UNAVAILABLE, "a warm init has begun and not ended; end it first"
+            )
         self._pending = program
         self._tell(bfrt.WARM_INIT_STARTED)
 
@@ -199,7 +219,9 @@ class BfRuntime:
         try:
             self._device.load(program)
         except ValueError as error:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"program {program.name} cannot run: {error}") from None
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"program {program.name} cannot run: {error}"
+            ) from None
         for client in self._clients.values():
             if client.program not in (program.name, _SHARED):
                 client.program = None
@@ -213,10 +235,14 @@ class BfRuntime:
         for client in self._clients.values():
             client.send(answer)
 
-    # -- Write -----------------------------------------------------------------------------------------------------
+    # -- Write -------------------------------------------------------------------------------------
 
     def write(
-        self, request: bfrt.WriteRequest, *, ignore_not_found: bool = False, errors_in_answer: bool = False
+        self,
+        request: bfrt.WriteRequest,
+        *,
+        ignore_not_found: bool = False,
+        errors_in_answer: bool = False,
     ) -> bfrt.WriteResponse:
         """Carry out a batch, whose updates are independent unless it asks for a rollback.
 
@@ -232,7 +258,9 @@ class BfRuntime:
         with self._lock:
             self._check_access(request.client_id, request.p4_name)
             if request.atomicity == bfrt.WriteRequest.DATAPLANE_ATOMIC:
-                raise RefusedError(Code.UNIMPLEMENTED, "DATAPLANE_ATOMIC is not supported; use ROLLBACK_ON_ERROR")
+                raise RefusedError(
+                    Code.UNIMPLEMENTED, "DATAPLANE_ATOMIC is not supported; use ROLLBACK_ON_ERROR"
+                )
             undo: list[Callable[[], None]] | None = None
             if request.atomicity == bfrt.WriteRequest.ROLLBACK_ON_ERROR:
                 undo = []
@@ -301,7 +329,11 @@ class BfRuntime:
             if table.key:
                 raise RefusedError(Code.INVALID_ARGUMENT, f"{table.name}: the entry has no key")
         key = codec.key_of(table, message.key)
-        before = _peek(entries, key) if undo is not None or update.type == _Update.INSERT_OR_MODIFY else None
+        before = (
+            _peek(entries, key)
+            if undo is not None or update.type == _Update.INSERT_OR_MODIFY
+            else None
+        )
         match update.type:
             case _Update.INSERT:
                 entries.insert(key, codec.data_of(table, message.data, whole=True))
@@ -312,7 +344,9 @@ class BfRuntime:
             case _Update.INSERT_OR_MODIFY:
                 entries.modify(key, codec.data_of(table, message.data, whole=False))
                 answer.status.add(
-                    canonical_code=Code.OK, code=Code.ALREADY_EXISTS, message=f"{table.name}: the entry was there"
+                    canonical_code=Code.OK,
+                    code=Code.ALREADY_EXISTS,
+                    message=f"{table.name}: the entry was there",
                 )
             case _Update.DELETE:
                 try:
@@ -321,11 +355,19 @@ class BfRuntime:
                     if error.status.code is not Code.NOT_FOUND or not ignore_not_found:
                         raise
                     answer.status.add(
-                        canonical_code=Code.OK, code=Code.NOT_FOUND, message=f"{table.name}: the entry was not there"
+                        canonical_code=Code.OK,
+                        code=Code.NOT_FOUND,
+                        message=f"{table.name}: the entry was not there",
                     )
             case _:
-                name = _Update.Type.Name(update.type) if update.type in _Update.Type.values() else update.type
-                raise RefusedError(Code.UNIMPLEMENTED, f"{table.name}: updates of type {name} are not supported")
+                name = (
+                    _Update.Type.Name(update.type)
+                    if update.type in _Update.Type.values()
+                    else update.type
+                )
+                raise RefusedError(
+                    Code.UNIMPLEMENTED, f"{table.name}: updates of type {name} are not supported"
+                )
         if undo is not None:
             undo.append(lambda: _restore(entries, key, before))
 
@@ -343,7 +385,9 @@ class BfRuntime:
         elif kind in (_Update.INSERT, _Update.MODIFY, _Update.INSERT_OR_MODIFY):
             entries.set_default(codec.data_of(table, message.data, whole=before is None))
         else:
-            raise RefusedError(Code.UNIMPLEMENTED, f"{table.name}: the default entry is modified or deleted only")
+            raise RefusedError(
+                Code.UNIMPLEMENTED, f"{table.name}: the default entry is modified or deleted only"
+            )
         if undo is not None:
             undo.append(lambda: entries.set_default(before))
 
@@ -354,17 +398,25 @@ class BfRuntime:
             scope = message.entry_scope.pipe_scope
             if scope.WhichOneof("scope") != "user_defined" and scope.predef == bfrt.Mode.ALL:
                 return
-            text = f"{table.name}: its entries are the same in all pipes; other scopes are not supported"
+            text = (
+                f"{table.name}: its entries are the same in all pipes; other scopes are not"
+                " supported"
+            )
             raise RefusedError(Code.UNIMPLEMENTED, text)
         if kind == "port_status_notify" and "port_status_notif_cb" in table.attributes:
             # A client says when it subscribes whether it wants to hear of ports.
             return
-        raise RefusedError(Code.UNIMPLEMENTED, f"{table.name}: attribute {kind or 'none'} cannot be set")
+        raise RefusedError(
+            Code.UNIMPLEMENTED, f"{table.name}: attribute {kind or 'none'} cannot be set"
+        )
 
-    # -- Read ------------------------------------------------------------------------------------------------------
+    # -- Read --------------------------------------------------------------------------------------
 
     def read(self, request: bfrt.ReadRequest) -> Iterator[bfrt.ReadResponse]:
-        """Yield what a request asks for. Raise as `write` does; BatchFailedError comes after what could be read."""
+        """Yield what a request asks for.
+
+        Raise as `write` does; BatchFailedError comes after what could be read.
+        """
         with self._lock:
             self._check_access(request.client_id, request.p4_name)
             found: list[bfrt.Entity] = []
@@ -396,7 +448,9 @@ class BfRuntime:
             case _:
                 raise RefusedError(Code.UNIMPLEMENTED, f"a {kind or 'nothing'} cannot be read")
 
-    def _read_entries(self, message: bfrt.TableEntry, target: bfrt.TargetDevice) -> list[bfrt.Entity]:
+    def _read_entries(
+        self, message: bfrt.TableEntry, target: bfrt.TargetDevice
+    ) -> list[bfrt.Entity]:
         table, entries = self._place(message, target)
         action, wanted = codec.read_data(table, message.data)
         pairs: list[tuple[Key | None, Data]]
@@ -411,13 +465,24 @@ class BfRuntime:
                 raise RefusedError(Code.INVALID_ARGUMENT, text)
             pairs = [(key, data)]
         elif message.HasField("handle_id"):
-            raise RefusedError(Code.UNIMPLEMENTED, f"{table.name}: entries are read by key, not by handle")
+            raise RefusedError(
+                Code.UNIMPLEMENTED, f"{table.name}: entries are read by key, not by handle"
+            )
         else:
-            pairs = [(key, data) for key, data in entries.all() if action is None or data.action == action]
+            pairs = [
+                (key, data)
+                for key, data in entries.all()
+                if action is None or data.action == action
+            ]
         return [self._entity(table, message, key, data, wanted) for key, data in pairs]
 
     def _entity(
-        self, table: BfrtTable, asked: bfrt.TableEntry, key: Key | None, data: Data, wanted: Collection[int]
+        self,
+        table: BfrtTable,
+        asked: bfrt.TableEntry,
+        key: Key | None,
+        data: Data,
+        wanted: Collection[int],
     ) -> bfrt.Entity:
         answer = bfrt.Entity()
         entry = answer.table_entry
@@ -442,7 +507,9 @@ class BfRuntime:
             digests = {} if program is None else program.schema.digests
             digest = digests.get(message.learn_object.learn_name)
             if digest is None:
-                raise RefusedError(Code.NOT_FOUND, f"there is no digest {message.learn_object.learn_name!r}")
+                raise RefusedError(
+                    Code.NOT_FOUND, f"there is no digest {message.learn_object.learn_name!r}"
+                )
             found.id = digest.id
             return answer
         asked = message.table_object
@@ -460,7 +527,9 @@ class BfRuntime:
             case "data_field_name":
                 action = asked.data_field_name.action or None
                 if action is not None and action not in table.action_by_name:
-                    raise RefusedError(Code.NOT_FOUND, f"{table.name}: there is no action {action!r}")
+                    raise RefusedError(
+                        Code.NOT_FOUND, f"{table.name}: there is no action {action!r}"
+                    )
                 ids = {field.name: field.id for field in table.fields(action)}
                 name = asked.data_field_name.field
             case _:
@@ -471,11 +540,13 @@ class BfRuntime:
         found.id = ids[name]
         return answer
 
-    # -- checks ----------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self._device_id:
-            raise RefusedError(Code.NOT_FOUND, f"there is no device {device_id}; this one is {self._device_id}")
+            raise RefusedError(
+                Code.NOT_FOUND, f"there is no device {device_id}; this one is {self._device_id}"
+            )
 
     def _check_program(self, name: str) -> None:
         program = self._device.program
@@ -492,14 +563,22 @@ class BfRuntime:
         client = self._clients.get(client_id)
         if client is None:
             raise RefusedError(
-                Code.NOT_FOUND, f"client {client_id} is not subscribed; subscribe, or name the program in the request"
+                Code.NOT_FOUND,
+                f"client {client_id} is not subscribed; subscribe, or name the program in the"
+                " request",
             )
         if client.program is None:
-            raise RefusedError(Code.NOT_FOUND, f"client {client_id} is not bound to a program; bind it first")
+            raise RefusedError(
+                Code.NOT_FOUND, f"client {client_id} is not bound to a program; bind it first"
+            )
 
-    def _place(self, message: bfrt.TableEntry, target: bfrt.TargetDevice) -> tuple[BfrtTable, Entries]:
+    def _place(
+        self, message: bfrt.TableEntry, target: bfrt.TargetDevice
+    ) -> tuple[BfrtTable, Entries]:
         table = self._table(message.table_id)
-        return table, self._entries(table, message.entry_tgt if message.HasField("entry_tgt") else target)
+        return table, self._entries(
+            table, message.entry_tgt if message.HasField("entry_tgt") else target
+        )
 
     def _table(self, table_id: int) -> BfrtTable:
         program = self._device.program
@@ -513,21 +592,28 @@ class BfRuntime:
         self._check_device(target.device_id)
         pipe = target.pipe_id
         if pipe not in (0, 1, 2, 3, 0xFFFF):
-            raise RefusedError(Code.INVALID_ARGUMENT, f"pipe {pipe}: give 0 to 3, or 0xffff for all")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"pipe {pipe}: give 0 to 3, or 0xffff for all"
+            )
         found = self._device.entries(table.name, None if pipe == 0xFFFF else pipe)
         if found is None:
-            raise RefusedError(Code.UNIMPLEMENTED, f"{table.name}: the switch does not have this table")
+            raise RefusedError(
+                Code.UNIMPLEMENTED, f"{table.name}: the switch does not have this table"
+            )
         return found
 
 
 def _program_of(request: bfrt.SetForwardingPipelineConfigRequest) -> BfrtProgram:
     """Return the program that a request brings. Raise RefusedError (INVALID_ARGUMENT)."""
     if len(request.config) != 1:
-        raise RefusedError(Code.INVALID_ARGUMENT, f"{len(request.config)} programs are given; a switch runs one")
+        raise RefusedError(
+            Code.INVALID_ARGUMENT, f"{len(request.config)} programs are given; a switch runs one"
+        )
     config = request.config[0]
     if len(config.profiles) > 1:
         raise RefusedError(
-            Code.INVALID_ARGUMENT, f"program {config.p4_name}: {len(config.profiles)} pipelines are given; give one"
+            Code.INVALID_ARGUMENT,
+            f"program {config.p4_name}: {len(config.profiles)} pipelines are given; give one",
         )
     try:
         schema = parse(config.bfruntime_info, f"program {config.p4_name}: bf-rt.json")

@@ -1,6 +1,7 @@
 """A device that keeps a program's entries and runs the traffic manager, but executes no program.
 
-It is what BF Runtime needs where packets take another way, and the base of a device that executes one.
+It is what BF Runtime needs where packets take another way, and the base of a device that executes
+one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Groups = Mapping[int, Sequence[tuple[int, int]]]
 
 
 class StoredDevice:
-    """A `BfrtDevice` whose entries are kept as clients wrote them. Registers, counters and meters begin with initial
-    values, and change only if a client changes them.
+    """A `BfrtDevice` whose entries are kept as clients wrote them. Registers, counters and meters
+    begin with initial values, and change only if a client changes them.
 
     Args:
         traffic: the fixed tables.
@@ -45,7 +46,11 @@ class StoredDevice:
         return self._program
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
-        return self._entries.get(table) or self._multicast.entries(table) or self._traffic.entries(table, pipe)
+        return (
+            self._entries.get(table)
+            or self._multicast.entries(table)
+            or self._traffic.entries(table, pipe)
+        )
 
     def load(self, program: BfrtProgram) -> None:
         self._traffic.reset()
@@ -56,7 +61,10 @@ class StoredDevice:
 
 def _new_entries(program: BfrtProgram | None) -> dict[str, Entries]:
     tables = () if program is None else program.schema.tables.values()
-    return {table.name: IndexedEntries(table) if table.type in _INDEXED else MatchEntries(table) for table in tables}
+    return {
+        table.name: IndexedEntries(table) if table.type in _INDEXED else MatchEntries(table)
+        for table in tables
+    }
 
 
 class MatchEntries:
@@ -70,9 +78,13 @@ class MatchEntries:
     def insert(self, key: Key, data: Data) -> None:
         name = self._table.name
         if key in self._entries:
-            raise RefusedError(Code.ALREADY_EXISTS, f"{name}: there is an entry with this key; modify it")
+            raise RefusedError(
+                Code.ALREADY_EXISTS, f"{name}: there is an entry with this key; modify it"
+            )
         if len(self._entries) >= self._table.size:
-            raise RefusedError(Code.RESOURCE_EXHAUSTED, f"{name}: all its {self._table.size} entries are taken")
+            raise RefusedError(
+                Code.RESOURCE_EXHAUSTED, f"{name}: all its {self._table.size} entries are taken"
+            )
         self._check_scope(data, "DefaultOnly", "only of the default entry")
         self._entries[key] = _completed(self._table, data)
 
@@ -105,7 +117,10 @@ class MatchEntries:
 
     def set_default(self, data: Data | None) -> None:
         if self._table.has_constant_default:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{self._table.name}: the program's default entry is constant")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT,
+                f"{self._table.name}: the program's default entry is constant",
+            )
         if data is None:
             self._default = None
             return
@@ -125,7 +140,9 @@ class MatchEntries:
 
 
 class IndexedEntries:
-    """The cells of a register, counter or meter: every index has an entry, which is written and never added."""
+    """The cells of a register, counter or meter: every index has an entry, which is written and
+    never added.
+    """
 
     def __init__(self, table: BfrtTable) -> None:
         self._table = table
@@ -141,7 +158,9 @@ class IndexedEntries:
         self._written[key] = replace(before, fields={**before.fields, **data.fields})
 
     def delete(self, key: Key) -> None:
-        raise RefusedError(Code.UNIMPLEMENTED, f"{self._table.name}: entries cannot be deleted; clear the table")
+        raise RefusedError(
+            Code.UNIMPLEMENTED, f"{self._table.name}: entries cannot be deleted; clear the table"
+        )
 
     def clear(self) -> None:
         self._written.clear()
@@ -169,7 +188,8 @@ class IndexedEntries:
 class Multicast:
     """The tables `$pre.node` and `$pre.mgid`. Each change is told to `changed`.
 
-    Ports and instances of nodes have their effect; exclusion ids and link aggregation are kept without any.
+    Ports and instances of nodes have their effect; exclusion ids and link aggregation are kept
+    without any.
     """
 
     def __init__(self, changed: Callable[[Groups], None]) -> None:
@@ -187,7 +207,10 @@ class Multicast:
         self._nodes.clear()
 
     def _check(self) -> None:
-        """Tell what the tables say. Raise RefusedError if a group names a node that is not there."""
+        """Tell what the tables say.
+
+        Raise RefusedError if a group names a node that is not there.
+        """
         nodes = {int(key[0]): data.fields for key, data in self._nodes.all()}
         groups: dict[int, list[tuple[int, int]]] = {}
         for key, data in self._groups.all():
@@ -241,7 +264,9 @@ def _completed(table: BfrtTable, data: Data) -> Data:
 
 
 def _changed(table: BfrtTable, before: Data, change: Data) -> Data:
-    """Return `before` with the fields of `change`; the fields of an action that changes begin anew."""
+    """Return `before` with the fields of `change`; the fields of an action that changes begin
+    anew.
+    """
     if change.action is None or change.action == before.action:
         return Data(before.action, {**before.fields, **change.fields})
     common = {field.name: before.fields[field.name] for field in table.data}

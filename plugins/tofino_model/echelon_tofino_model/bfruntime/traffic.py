@@ -1,7 +1,8 @@
 """The fixed tables at work: ports and their queues, over the port schedulers of the switch.
 
-Every port of the four pipes has its settings, whether an interface is attached to it or not. They act on the ports
-that the switch has: each change of a table configures the `PortScheduler` of the port, or is refused.
+Every port of the four pipes has its settings, whether an interface is attached to it or not. They
+act on the ports that the switch has: each change of a table configures the `PortScheduler` of the
+port, or is refused.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ Values = dict[str, Any]
 class TrafficManager:
     """The ports and queues of a Tofino over the schedulers of a switch.
 
-    Where a port has a scheduler, its queues are numbered as the port counts them (`queue_nr`). At first every queue has
-    the lowest priority and weight 1023, as a Tofino comes up. The calls of its tables belong under the switch's lock.
+    Where a port has a scheduler, its queues are numbered as the port counts them (`queue_nr`). At
+    first every queue has the lowest priority and weight 1023, as a Tofino comes up. The calls of
+    its tables belong under the switch's lock.
 
     Args:
-        ports: the scheduler of each port that the switch has, by number. Read at every call, so that ports may be
+        ports: the scheduler of each port that the switch has, by number. Read at every call, so
+        that ports may be
             added; `attach` configures one that was added.
-        now_ns: the switch's clock.
-        is_up: tells whether a port has its link.
+        now_ns: the switch's clock. is_up: tells whether a port has its link.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class TrafficManager:
         self.reset()
 
     def reset(self) -> None:
-        """Set everything back as it was before a client changed it. Raise RefusedError if packets wait in a queue that
-        would be removed."""
+        """Set everything back as it was before a client changed it. Raise RefusedError if packets
+        wait in a queue that would be removed."""
         for port in self._ports:
             self._check_carving(port, PortGroup())
         for kept in (self._groups, self._values, self._absent, self._drops, self._peaks):
@@ -79,7 +81,10 @@ class TrafficManager:
             self.attach(port)
 
     def attach(self, port: int) -> None:
-        """Configure the scheduler of a port that the switch has got. A port that a Tofino cannot have is left alone."""
+        """Configure the scheduler of a port that the switch has got.
+
+        A port that a Tofino cannot have is left alone.
+        """
         try:
             pipe, number, place = group_of(port)
         except ValueError:
@@ -92,7 +97,10 @@ class TrafficManager:
         self._apply_port(port)
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
-        """Return the entries of a fixed table; None if there is no such table here. `pipe` None means all pipes."""
+        """Return the entries of a fixed table; None if there is no such table here.
+
+        `pipe` None means all pipes.
+        """
         described = fixed_schema().tables.get(table)
         if described is None or table in (NODE, GROUP):
             return None
@@ -112,7 +120,7 @@ class TrafficManager:
         """Return the division of a group's queues."""
         return self._groups.get((pipe, number)) or _DEFAULT_GROUP
 
-    # -- settings --------------------------------------------------------------------------------------------------
+    # -- settings ----------------------------------------------------------------------------------
 
     def data(self, table: BfrtTable, key: Key) -> Data:
         """Return the settings of an entry, the initial ones where no client has changed them."""
@@ -120,7 +128,8 @@ class TrafficManager:
         return _initial(table) if found is None else found
 
     def change(self, table: BfrtTable, key: Key, data: Data, apply: Callable[[], None]) -> None:
-        """Change an entry's settings and `apply` them; keep the former ones if that raises ValueError or RefusedError.
+        """Change an entry's settings and `apply` them; keep the former ones if that raises
+        ValueError or RefusedError.
 
         Fields that are read only are ignored, as the open SDE ignores them."""
         before = self._values.get((table.name, key))
@@ -146,7 +155,7 @@ class TrafficManager:
         """Return one field of an entry."""
         return self.data(fixed_schema().tables[table], key).fields[field]
 
-    # -- ports -----------------------------------------------------------------------------------------------------
+    # -- ports -------------------------------------------------------------------------------------
 
     def has(self, port: int) -> bool:
         """Return whether the switch has a port, and no client has removed it."""
@@ -175,10 +184,14 @@ class TrafficManager:
             yield port
 
     def add(self, port: int) -> None:
-        """Add a port that a client had removed. Raise RefusedError if it is there, or the switch does not have it."""
+        """Add a port that a client had removed.
+
+        Raise RefusedError if it is there, or the switch does not have it.
+        """
         if port not in self._ports:
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{PORT}: the switch has no port {port}; attach an interface to it"
+                Code.INVALID_ARGUMENT,
+                f"{PORT}: the switch has no port {port}; attach an interface to it",
             )
         if port not in self._absent:
             raise RefusedError(Code.ALREADY_EXISTS, f"{PORT}: port {port} is there already")
@@ -190,8 +203,8 @@ class TrafficManager:
         self.apply_port(port)
 
     def apply_port(self, port: int) -> None:
-        """Configure the rate and all queues of a port by its settings, if the switch has it. Raise ValueError or
-        RefusedError."""
+        """Configure the rate and all queues of a port by its settings, if the switch has it. Raise
+        ValueError or RefusedError."""
         if port in self._ports:
             self._apply_port(port)
 
@@ -204,7 +217,10 @@ class TrafficManager:
             rate_bps = shaped_bps if line_bps is None else min(line_bps, shaped_bps)
         pipe, number, place = group_of(port)
         first = self.group(pipe, number).first_queue(place)
-        configs = [self._queue_config((pipe, number, first + queue), port) for queue in range(scheduler.queues)]
+        configs = [
+            self._queue_config((pipe, number, first + queue), port)
+            for queue in range(scheduler.queues)
+        ]
         now_ns = self._now_ns()
         if rate_bps != scheduler.rate_bps:
             scheduler.set_rate(rate_bps, now_ns)
@@ -212,17 +228,20 @@ class TrafficManager:
             if config != scheduler.config(queue):
                 scheduler.configure(queue, config, now_ns)
 
-    # -- queues ----------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------
 
     def owner(self, key: Key) -> tuple[int, int] | None:
-        """Return the port of a queue, whose key is (pipe, group, `pg_queue`), and its `queue_nr` there. None if no port
-        has it."""
+        """Return the port of a queue, whose key is (pipe, group, `pg_queue`), and its `queue_nr`
+        there. None if no port has it."""
         pipe, number, pg_queue = key
         found = self.group(pipe, number).owner(pg_queue)
         return None if found is None else (port_of(pipe, number, found[0]), found[1])
 
     def apply_queue(self, key: Key) -> None:
-        """Configure a queue by its settings, if a port of the switch has it. Raise ValueError or RefusedError."""
+        """Configure a queue by its settings, if a port of the switch has it.
+
+        Raise ValueError or RefusedError.
+        """
         owner = self.owner(key)
         if owner is None:
             return
@@ -232,8 +251,8 @@ class TrafficManager:
             self._ports[port].configure(queue, config, self._now_ns())
 
     def divide(self, pipe: int, number: int, group: PortGroup) -> None:
-        """Divide a group's queues anew. Raise RefusedError, before anything changes, if packets wait in a queue that a
-        port loses."""
+        """Divide a group's queues anew. Raise RefusedError, before anything changes, if packets
+        wait in a queue that a port loses."""
         ports = [port_of(pipe, number, place) for place in range(PORTS_PER_GROUP)]
         for port in ports:
             self._check_carving(port, group)
@@ -249,11 +268,16 @@ class TrafficManager:
         owner = self.owner(key)
         if owner is not None and owner[0] in self._ports:
             stats = self._ports[owner[0]].stats[owner[1]]
-            dropped, used, peak = stats.dropped_packets, _cells(stats.queued_bytes), stats.peak_bytes
+            dropped, used, peak = (
+                stats.dropped_packets,
+                _cells(stats.queued_bytes),
+                stats.peak_bytes,
+            )
         return {
             "drop_count_packets": dropped - self._drops.get(key, 0),
             "usage_cells": used,
-            # Clearing the watermark leaves what has been reached since; a scheduler keeps only the highest ever.
+            # Clearing the watermark leaves what has been reached since; a scheduler keeps only the
+            # highest ever.
             "watermark_cells": _cells(peak) if peak > self._peaks.get(key, 0) else used,
         }
 
@@ -278,15 +302,17 @@ class TrafficManager:
                 if queue >= count and stats.queued_packets:
                     raise RefusedError(
                         Code.INVALID_ARGUMENT,
-                        f"tf1.tm.port.group: {stats.queued_packets} packets wait in queue {queue} of port {port}, "
-                        "which it would lose; stop its traffic first",
+                        f"tf1.tm.port.group: {stats.queued_packets} packets wait in queue {queue}"
+                        f" of port {port}, which it would lose; stop its traffic first",
                     )
 
     def _queue_config(self, key: Key, port: int) -> QueueConfig:
         scheduling = self.data(_QUEUE_SCHED_CFG, key).fields
         shaping = "tf1.tm.queue.sched_shaping"
         has_min, has_max = scheduling["min_rate_enable"], scheduling["max_rate_enable"]
-        is_served = self.setting("tf1.tm.port.sched_cfg", (port,), "scheduling_speed") != "BF_SPEED_NONE"
+        is_served = (
+            self.setting("tf1.tm.port.sched_cfg", (port,), "scheduling_speed") != "BF_SPEED_NONE"
+        )
         is_enabled = self.has(port) and self.setting(PORT, (port,), "$PORT_ENABLE")
         return QueueConfig(
             level=_LEVELS[scheduling["max_priority"]],
@@ -314,7 +340,8 @@ class TrafficManager:
     def _rate_bps(self, table: str, key: Key, field: str) -> int:
         if self.setting(table, key, "unit") == "PPS":
             raise RefusedError(
-                Code.UNIMPLEMENTED, f"{table}: softswitch limits bits per second, not packets; write unit BPS"
+                Code.UNIMPLEMENTED,
+                f"{table}: softswitch limits bits per second, not packets; write unit BPS",
             )
         kilobits: int = self.setting(table, key, field)
         if not kilobits:
@@ -325,7 +352,8 @@ class TrafficManager:
 class _Settings:
     """The entries of a table that always has the same ones.
 
-    The key of a table of queues or groups begins with the pipe inside: clients name the pipe by the request's target.
+    The key of a table of queues or groups begins with the pipe inside: clients name the pipe by the
+    request's target.
     """
 
     def __init__(self, traffic: TrafficManager, table: BfrtTable, pipe: int | None) -> None:
@@ -369,7 +397,7 @@ class _Settings:
     def set_default(self, data: Data | None) -> None:
         raise self._unsupported("it has no default entry")
 
-    # -- what tables do in their own way ---------------------------------------------------------------------------
+    # -- what tables do in their own way -----------------------------------------------------------
 
     def _read(self, full: Key) -> Data:
         return self._traffic.data(self._table, full)
@@ -383,7 +411,7 @@ class _Settings:
         else:
             self._traffic.apply_queue(full)
 
-    # -- keys ------------------------------------------------------------------------------------------------------
+    # -- keys --------------------------------------------------------------------------------------
 
     def _full(self, key: Key) -> Key:
         if self._by_port:
@@ -392,7 +420,9 @@ class _Settings:
             except ValueError as error:
                 raise RefusedError(Code.INVALID_ARGUMENT, f"{self._table.name}: {error}") from None
             return key
-        for value, field, size in zip(key, self._table.key, (GROUPS_PER_PIPE, LOGICAL_QUEUES), strict=False):
+        for value, field, size in zip(
+            key, self._table.key, (GROUPS_PER_PIPE, LOGICAL_QUEUES), strict=False
+        ):
             if value >= size:
                 text = f"{self._table.name}: {field.name} {value} is not in 0..{size - 1}"
                 raise RefusedError(Code.INVALID_ARGUMENT, text)
@@ -400,7 +430,10 @@ class _Settings:
 
     def _one_pipe(self) -> int:
         if self._pipe is None:
-            text = f"{self._table.name}: name one pipe, 0 to {PIPES - 1}, as the target's pipe_id: dev_port / 128"
+            text = (
+                f"{self._table.name}: name one pipe, 0 to {PIPES - 1}, as the target's pipe_id:"
+                " dev_port / 128"
+            )
             raise RefusedError(Code.INVALID_ARGUMENT, text)
         return self._pipe
 
@@ -466,7 +499,9 @@ class _Groups(_Settings):
         counts = data.fields.get("port_queue_count", now.counts)
         try:
             if len(counts) != PORTS_PER_GROUP:
-                raise ValueError(f"port_queue_count: {len(counts)} items; a group has {PORTS_PER_GROUP} ports")
+                raise ValueError(
+                    f"port_queue_count: {len(counts)} items; a group has {PORTS_PER_GROUP} ports"
+                )
             match data.action:
                 case "seq":
                     group = PortGroup.sequential(counts)
@@ -518,7 +553,8 @@ class _QueueCounters(_Settings):
         for name, value in written.items():
             if value:
                 raise RefusedError(
-                    Code.INVALID_ARGUMENT, f"{self._table.name}: {name}: {value}: a counter can only be set to 0"
+                    Code.INVALID_ARGUMENT,
+                    f"{self._table.name}: {name}: {value}: a counter can only be set to 0",
                 )
         self._traffic.clear_counters(full, written)
 
@@ -533,7 +569,9 @@ class _Ports(_Settings):
     def insert(self, key: Key, data: Data) -> None:
         for name in ("$SPEED", "$FEC"):
             if name not in data.fields:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"{PORT}: a port to be added needs {name}")
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"{PORT}: a port to be added needs {name}"
+                )
         (port,) = self._full(key)
         self._traffic.add(port)
         self._traffic.forget(self._table, (port,))
@@ -575,18 +613,26 @@ class _Ports(_Settings):
 
 def _initial(table: BfrtTable) -> Data:
     action = table.actions[0] if table.actions else None
-    fields = {field.name: field.initial for field in (*table.data, *(action.fields if action else ()))}
+    fields = {
+        field.name: field.initial for field in (*table.data, *(action.fields if action else ()))
+    }
     if table.name == PORT:
         fields |= {"$SPEED": "BF_SPEED_100G", "$PORT_ENABLE": True}
     return Data(None if action is None else action.name, fields)
 
 
 def _merged(table: BfrtTable, before: Data, change: Data) -> Data:
-    """Return `before` with the fields of `change`; an action that changes begins with its initial values."""
+    """Return `before` with the fields of `change`; an action that changes begins with its initial
+    values.
+    """
     action = change.action or before.action
-    kept = {field.name: before.fields.get(field.name, field.initial) for field in table.fields(action)}
+    kept = {
+        field.name: before.fields.get(field.name, field.initial) for field in table.fields(action)
+    }
     writable = {field.name for field in table.fields(action) if not field.read_only}
-    return Data(action, kept | {name: value for name, value in change.fields.items() if name in writable})
+    return Data(
+        action, kept | {name: value for name, value in change.fields.items() if name in writable}
+    )
 
 
 def _cells(size_bytes: int) -> int:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from echelon_tofino_model.emulator.assembly import Invocation, Name, Number, Term, items, mapping, number, refusal, text
+from echelon_tofino_model.emulator.assembly import (
+    Invocation,
+    Name,
+    Number,
+    Term,
+    items,
+    mapping,
+    number,
+    refusal,
+    text,
+)
 from echelon_tofino_model.emulator.assembly import Mapping as Pairs
 from echelon_tofino_model.emulator.attached import Attached, AttachedRegister, Index, Use
 from echelon_tofino_model.emulator.data import ActionData, Pack, name_of
@@ -16,11 +26,22 @@ from echelon_tofino_model.emulator.phv import FieldNames
 from echelon_tofino_model.emulator.run import PacketRun
 from echelon_tofino_model.emulator.tables import ActionSpec, TableEntry
 
-_NOTES = frozenset({"p4_param_order", "hit_allowed", "default_action", "default_only_action", "handle", "next_table"})
+_NOTES = frozenset(
+    {
+        "p4_param_order",
+        "hit_allowed",
+        "default_action",
+        "default_only_action",
+        "handle",
+        "next_table",
+    }
+)
 _MORE_NOTES = frozenset({"next_table_miss", "mod_cond_value", "context_json", "user_annotations"})
 
 Following = int | tuple[str | None] | None
-"""The next table: its place in the match table's list, its name (None at the pipeline's end), or nothing said."""
+"""The next table: its place in the match table's list, its name (None at the pipeline's end), or
+nothing said.
+"""
 
 
 @dataclass(slots=True)
@@ -62,8 +83,8 @@ class StageAction:
     def following_miss(self, hits: tuple[str | None, ...], miss: str | None) -> str | None:
         """Return the next table after the action ran as the default.
 
-        The driver sets a table's next table after a miss by its default action: ``next_table_miss`` if the compiler
-        wrote one, else ``next_table``. ``miss`` is for actions that have neither.
+        The driver sets a table's next table after a miss by its default action: ``next_table_miss``
+        if the compiler wrote one, else ``next_table``. ``miss`` is for actions that have neither.
         """
         if self.next_miss is not None:
             return _resolved(self.next_miss, hits)
@@ -90,10 +111,13 @@ def load_actions(
 ) -> list[StageAction]:
     """Return the actions of a table.
 
-    ``memories`` are the stage's counters, meters and registers by label; ``references`` say how the table addresses
-    them.
+    ``memories`` are the stage's counters, meters and registers by label; ``references`` say how the
+    table addresses them.
     """
-    return [_action(key, value, names, stage, units, memories, references or {}) for key, value in body.pairs]
+    return [
+        _action(key, value, names, stage, units, memories, references or {})
+        for key, value in body.pairs
+    ]
 
 
 def _action(
@@ -129,16 +153,25 @@ def _action(
     uses, steps = [], []
     for instruction in instructions:
         if instruction.name in memories:
-            uses.append(_use(instruction, memories[instruction.name], compiler, data, units, references))
+            uses.append(
+                _use(instruction, memories[instruction.name], compiler, data, units, references)
+            )
         elif instruction.name in MNEMONICS:
             steps.append(compiler.compile(instruction))
         else:
-            raise refusal(instruction.line, f"the instruction '{instruction.name}' is not supported")
+            raise refusal(
+                instruction.line, f"the instruction '{instruction.name}' is not supported"
+            )
     return _finished(name_of(key), data, notes, uses, steps, compiler)
 
 
 def _finished(
-    name: str, data: ActionData, notes: Mapping[str, Term], uses: list[Use], steps: list[Do], compiler: Compiler
+    name: str,
+    data: ActionData,
+    notes: Mapping[str, Term],
+    uses: list[Use],
+    steps: list[Do],
+    compiler: Compiler,
 ) -> StageAction:
     flags = set()
     if "default_only_action" in notes or _is_false(notes.get("hit_allowed")):
@@ -149,7 +182,16 @@ def _finished(
     handle = number(notes.get("handle"), 0)
     named = tuple([place[0] for place in (hit, miss) if isinstance(place, tuple)])
     return StageAction(
-        name, data.params, handle, flags, hit, miss, tuple(uses), tuple(steps), tuple(compiler.packs), named
+        name,
+        data.params,
+        handle,
+        flags,
+        hit,
+        miss,
+        tuple(uses),
+        tuple(steps),
+        tuple(compiler.packs),
+        named,
     )
 
 
@@ -181,7 +223,9 @@ def _use(
     units: Mapping[int, HashUnit],
     references: Mapping[str, Invocation],
 ) -> Use:
-    """Return a function for an instruction that uses a memory, such as ``reg(action, $hash_dist)``."""
+    """Return a function for an instruction that uses a memory, such as ``reg(action,
+    $hash_dist)``.
+    """
     args = list(call.args)
     action = None
     if isinstance(memory, AttachedRegister):

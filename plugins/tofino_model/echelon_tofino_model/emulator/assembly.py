@@ -1,7 +1,7 @@
 """The text of an assembly file as nodes with line numbers. Nothing here knows what a section means.
 
-The grammar is that of `asm-parse.ypp` and `lex-yaml.l` in p4c's `bf-asm`: a YAML-like language whose keys may repeat
-and may have parameters (``stage 0 ingress:``, ``NoAction(1, 0):``).
+The grammar is that of `asm-parse.ypp` and `lex-yaml.l` in p4c's `bf-asm`: a YAML-like language
+whose keys may repeat and may have parameters (``stage 0 ingress:``, ``NoAction(1, 0):``).
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class Mapping(Term):
 
 
 def mapping(node: Term | None) -> Mapping:
-    """Return ``node`` if it is a mapping, an empty one for None or an empty value; refuse everything else."""
+    """Return ``node`` if it is a mapping, an empty one for None or an empty value; refuse
+    everything else.
+    """
     if isinstance(node, Mapping):
         return node
     if node is None or (isinstance(node, Sequence) and not node.items):
@@ -148,7 +150,9 @@ def bounds(node: Term) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A top-level section, such as ``stage 0 ingress``: its name, its parameters and its content."""
+    """A top-level section, such as ``stage 0 ingress``: its name, its parameters and its
+    content.
+    """
 
     line: int
     name: str
@@ -166,7 +170,10 @@ class _Line:
 # A fabric loads the same file once for each of its switches.
 @lru_cache(maxsize=2)
 def read_sections(source: str) -> tuple[Section, ...]:
-    """Return the sections of a file. Raises :class:`ProgramError` with the line that cannot be read."""
+    """Return the sections of a file.
+
+    Raises :class:`ProgramError` with the line that cannot be read.
+    """
     blocks = _Blocks(list(_lines(source)))
     sections = []
     for key, value in blocks.pairs(0):
@@ -182,7 +189,9 @@ def _lines(source: str) -> Iterator[_Line]:
     held: list[str] = []
     first = indent = depth = 0
     for count, raw in enumerate(source.splitlines(), 1):
-        bare = _COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else "", raw).rstrip()
+        bare = _COMMENT.sub(
+            lambda found: found[0] if found[0].startswith('"') else "", raw
+        ).rstrip()
         if not bare.strip():
             continue
         if not held:
@@ -225,7 +234,9 @@ class _Blocks:
         return key, tokens.rest() if tokens.more() else self._nested(line.number, indent)
 
     def _nested(self, number: int, indent: int) -> Term:
-        """Read the block below a key: deeper lines, or a list that may stand at the key's own indentation."""
+        """Read the block below a key: deeper lines, or a list that may stand at the key's own
+        indentation.
+        """
         if self._at < len(self._lines):
             line = self._lines[self._at]
             is_list = line.text.startswith("- ") or line.text == "-"

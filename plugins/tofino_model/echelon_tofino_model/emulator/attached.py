@@ -1,4 +1,6 @@
-"""The memories attached to match tables: counters, meters, registers, and how an action addresses them."""
+"""The memories attached to match tables: counters, meters, registers, and how an action addresses
+them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ class AttachedCounter:
 
 @dataclass(frozen=True, slots=True)
 class AttachedMeter:
-    """A meter: an array, or one cell per entry. ``colours`` are its outputs for green, yellow and red."""
+    """A meter: an array, or one cell per entry.
+
+    ``colours`` are its outputs for green, yellow and red.
+    """
 
     label: str
     name: str
@@ -135,8 +140,12 @@ def load_attached(
                 raise refusal(found.line, "colour-aware meters are not supported")
         counts = body.get("count")
         unit = "bytes" if counts is None or text(counts) == "bytes" else "packets"
-        colours = tuple(number(body.get(c), d) for c, d in (("green", 0), ("yellow", 1), ("red", _RED)))
+        colours = tuple(
+            number(body.get(c), d) for c, d in (("green", 0), ("yellow", 1), ("red", _RED))
+        )
         meters = None if size is None else Meter(name, number(size), unit)
-        return AttachedMeter(label, name, meters, unit, (colours[0], colours[1], colours[2]), adjust)
+        return AttachedMeter(
+            label, name, meters, unit, (colours[0], colours[1], colours[2]), adjust
+        )
     default_size = tables.get(label.partition("$salu")[0], 1)
     return AttachedRegister(label, StatefulRegister(body, name, names, stage, default_size))

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", type=Path, metavar="PROGRAM.bfa", help="the assembly that p4c wrote for Tofino")
+    parser.add_argument(
+        "program", type=Path, metavar="PROGRAM.bfa", help="the assembly that p4c wrote for Tofino"
+    )
     parser.add_argument(
         "-i",
         "--interface",
@@ -35,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PORT@IFACE",
         dest="interfaces",
-        help="attach a network interface as device port PORT, or unix:PATH; without any, only describe the program",
+        help=(
+            "attach a network interface as device port PORT, or unix:PATH; without any, only"
+            " describe the program"
+        ),
     )
     parser.add_argument("--setup", type=Path, metavar="FILE.stf", help="the entries to begin with")
     parser.add_argument(
@@ -48,8 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="line rate of a port, or of all ports: 10Mbit, 2=1Gbit (default: infinitely fast)",
     )
     add = parser.add_argument
-    add("--bf-runtime", metavar="ADDR", help="serve BF Runtime, such as 127.0.0.1:50052 (default: not served)")
-    add("--bf-rt-info", type=Path, metavar="FILE", help="the bf-rt.json of PROGRAM.bfa; needs --bf-runtime")
+    add(
+        "--bf-runtime",
+        metavar="ADDR",
+        help="serve BF Runtime, such as 127.0.0.1:50052 (default: not served)",
+    )
+    add(
+        "--bf-rt-info",
+        type=Path,
+        metavar="FILE",
+        help="the bf-rt.json of PROGRAM.bfa; needs --bf-runtime",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,7 +99,10 @@ def _set_up(switch: TofinoSwitch, path: Path) -> None:
 def _described(program: TofinoProgram) -> str:
     """Return what the program holds, a line for each object."""
     lines = [
-        f"{program.name}: {len(program.ingress.mau.tables)} ingress and {len(program.egress.mau.tables)} egress tables"
+        (
+            f"{program.name}: {len(program.ingress.mau.tables)} ingress and"
+            f" {len(program.egress.mau.tables)} egress tables"
+        )
     ]
     for table in program.tables.values():
         keys = ", ".join(f"{key.name}: {key.match} {key.width}" for key in table.keys)
@@ -121,7 +138,10 @@ def _bf_runtime(
     clock: Callable[[], int],
     lock: HandoverLock,
 ) -> tuple[TofinoDevice, BfRuntimeServer]:
-    """Return the device and the server of BF Runtime. The device has the program if its description is given."""
+    """Return the device and the server of BF Runtime.
+
+    The device has the program if its description is given.
+    """
     from echelon_tofino_model.bfruntime.device import BfrtProgram
     from echelon_tofino_model.bfruntime.schema import parse
     from echelon_tofino_model.bfruntime.server import BfRuntimeServer
@@ -150,7 +170,9 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
     rates: dict[int, int | None] = {}
     for port, rate_bps in options.port_rates:
         if port is not None and port not in numbers:
-            raise ValueError(f"softswitch tofino: --port-rate {port}=...: no interface has that port number")
+            raise ValueError(
+                f"softswitch tofino: --port-rate {port}=...: no interface has that port number"
+            )
         rates |= dict.fromkeys(numbers if port is None else [port], rate_bps)
     start_ns = time.monotonic_ns()
 
@@ -187,5 +209,7 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
         account = data_plane.account
         dropped = dict(account.dropped) | switch.stats.dropped
         reasons = "".join(f", {reason} {count}" for reason, count in dropped.items())
-        print(f"packets: in {account.packets_in}, out {account.packets_out}{reasons}", file=sys.stderr)
+        print(
+            f"packets: in {account.packets_in}, out {account.packets_out}{reasons}", file=sys.stderr
+        )
     return 0

@@ -1,7 +1,9 @@
-"""The data of a table's action: the parameters of an entry, and the slots of memory into which the compiler packs them.
+"""The data of a table's action: the parameters of an entry, and the slots of memory into which the
+compiler packs them.
 
-The assembly says it by aliases. ``{ port_1: immediate(0..8), port: port_1 }`` packs the parameter ``port`` into the
-bits 0 to 8 of the immediate data; instructions name the parameter, the alias or the slot.
+The assembly says it by aliases. ``{ port_1: immediate(0..8), port: port_1 }`` packs the parameter
+``port`` into the bits 0 to 8 of the immediate data; instructions name the parameter, the alias or
+the slot.
 """
 
 from __future__ import annotations
@@ -11,7 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from echelon_tofino_model.emulator.assembly import Invocation, Mapping, Name, Number, Term, bounds, refusal, text
+from echelon_tofino_model.emulator.assembly import (
+    Invocation,
+    Mapping,
+    Name,
+    Number,
+    Term,
+    bounds,
+    refusal,
+    text,
+)
 
 Pack = Callable[[dict[str, int]], int]
 """A function from an entry's arguments to the value of an operand."""
@@ -68,11 +79,17 @@ class ActionData:
         self._contents.setdefault(place.name, []).append((name, place.low))
 
     def infer_params(self) -> None:
-        """Take the aliases of memory slots for parameters where the file does not list any (hand-written files)."""
+        """Take the aliases of memory slots for parameters where the file does not list any
+        (hand-written files).
+        """
         if self.params:
             return
         for name, places in self._places.items():
-            if name not in self._constants and _SLOT.fullmatch(places[0].name) and not name.startswith("$"):
+            if (
+                name not in self._constants
+                and _SLOT.fullmatch(places[0].name)
+                and not name.startswith("$")
+            ):
                 self.params[name] = places[0].width or 32
 
     def knows(self, name: str) -> bool:
@@ -87,12 +104,16 @@ class ActionData:
         )
 
     def target(self, name: str) -> str | None:
-        """Return what a name is an alias of if it stands for the whole of it, such as ``counter_addr``."""
+        """Return what a name is an alias of if it stands for the whole of it, such as
+        ``counter_addr``.
+        """
         places = self._places.get(name)
         return places[0].name if places and places[0].width is None else None
 
     def slot(self, name: str) -> tuple[str, int] | None:
-        """Return the memory slot in which a name lies, and its lowest bit there; None if it lies in none."""
+        """Return the memory slot in which a name lies, and its lowest bit there; None if it lies in
+        none.
+        """
         low = 0
         for _ in range(len(self._places) + 1):
             if _SLOT.fullmatch(name):
@@ -104,7 +125,8 @@ class ActionData:
         return None
 
     def mask_slot(self, name: str, size: int) -> tuple[str, int] | None:
-        """Return the slot beside that of ``name``, and its lowest bit: the mask of a `bitmasked-set`.
+        """Return the slot beside that of ``name``, and its lowest bit: the mask of a
+        `bitmasked-set`.
 
         ``size`` is the width of the container in bits.
         """

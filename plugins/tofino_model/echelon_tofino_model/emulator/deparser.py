@@ -1,4 +1,6 @@
-"""The deparser: the packet is built from containers whose validity bit (POV) is set, followed by the unparsed rest."""
+"""The deparser: the packet is built from containers whose validity bit (POV) is set, followed by
+the unparsed rest.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumInput:
-    """A container's share of a checksum: the bits of ``mask``, whose 16-bit halves in ``swap`` have bytes exchanged."""
+    """A container's share of a checksum: the bits of ``mask``, whose 16-bit halves in ``swap`` have
+    bytes exchanged.
+    """
 
     source: Slice
     mask: int
@@ -46,7 +50,10 @@ class ChecksumInput:
 
 @dataclass(frozen=True, slots=True)
 class ContainerChecksum:
-    """A checksum over containers. A result of zero is sent as ones if ``zeros_as_ones`` is set, as UDP wants it."""
+    """A checksum over containers.
+
+    A result of zero is sent as ones if ``zeros_as_ones`` is set, as UDP wants it.
+    """
 
     inputs: tuple[ChecksumInput, ...]
     zeros_as_ones: bool
@@ -54,7 +61,9 @@ class ContainerChecksum:
 
 @dataclass(frozen=True, slots=True)
 class DigestField:
-    """A field of a learning digest: ``width`` bits that end ``low`` bits above the lowest bit of the byte string."""
+    """A field of a learning digest: ``width`` bits that end ``low`` bits above the lowest bit of
+    the byte string.
+    """
 
     name: str
     start_byte: int
@@ -83,12 +92,17 @@ class Reports:
         """Return the field list that a packet has chosen."""
         if not valid >> self.select.container & 1:
             return None
-        return self.by_index.get(vector[self.select.container] >> self.select.low & self.select.mask)
+        return self.by_index.get(
+            vector[self.select.container] >> self.select.low & self.select.mask
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PhvDeparser:
-    """The deparser of one direction. ``params`` are the intrinsic metadata, by the assembly's name."""
+    """The deparser of one direction.
+
+    ``params`` are the intrinsic metadata, by the assembly's name.
+    """
 
     emits: tuple[Emit, ...]
     checksums: dict[int, ContainerChecksum]
@@ -115,7 +129,9 @@ class PhvDeparser:
         return b"".join(parts)
 
     def param(self, name: str, vector: Vector, valid: int) -> int | None:
-        """Return an intrinsic metadata field; None if the program does not have it or has not written it."""
+        """Return an intrinsic metadata field; None if the program does not have it or has not
+        written it.
+        """
         place = self.params.get(name)
         if place is None or not valid >> place.container & 1:
             return None
@@ -147,7 +163,9 @@ def packed(sources: Sequence[Slice], vector: Vector) -> bytes:
 
 
 def field_value(field: DigestField, data: bytes) -> int:
-    """Return a field of a learning digest; ``start_bit`` is that of its highest bit within ``start_byte``."""
+    """Return a field of a learning digest; ``start_bit`` is that of its highest bit within
+    ``start_byte``.
+    """
     first = 8 * field.start_byte + 7 - field.start_bit
     value = int.from_bytes(data, "big") >> max(8 * len(data) - first - field.width, 0)
     return (value & (1 << field.width) - 1) << field.offset
@@ -247,4 +265,6 @@ def _digest_field(item: Term) -> DigestField:
     if len(parts) != 5:
         raise refusal(item.line, "a digest's field needs its name and four numbers")
     name, start_byte, width, start_bit, offset = parts
-    return DigestField(text(name), number(start_byte), number(width), number(start_bit), number(offset))
+    return DigestField(
+        text(name), number(start_byte), number(width), number(start_bit), number(offset)
+    )

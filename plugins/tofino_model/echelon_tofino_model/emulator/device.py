@@ -1,9 +1,9 @@
 """A Tofino program behind BF Runtime: what clients write goes to the tables that packets meet.
 
-The entries are kept as clients wrote them, by :mod:`echelon_tofino_model.bfruntime.store`, and passed on to the
-program; counters and registers are read from it. Names in `bf-rt.json` begin with the pipe's (``pipe.Ingress.route``),
-those of the assembly do not. Fields of keys and digests meet by their order, because the two files spell them
-differently.
+The entries are kept as clients wrote them, by :mod:`echelon_tofino_model.bfruntime.store`, and
+passed on to the program; counters and registers are read from it. Names in `bf-rt.json` begin with
+the pipe's (``pipe.Ingress.route``), those of the assembly do not. Fields of keys and digests meet
+by their order, because the two files spell them differently.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class TofinoDevice:
         program: the program at first. Raises ValueError if it cannot run.
     """
 
-    def __init__(self, traffic: TrafficManager, on_switch: OnSwitch, program: BfrtProgram | None = None) -> None:
+    def __init__(
+        self, traffic: TrafficManager, on_switch: OnSwitch, program: BfrtProgram | None = None
+    ) -> None:
         self.on_digest: OnDigest | None = None
         self._traffic = traffic
         self._on_switch = on_switch
@@ -73,7 +75,11 @@ class TofinoDevice:
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
         """Return the entries of a table, None if there is no such table."""
-        return self._entries.get(table) or self._multicast.entries(table) or self._traffic.entries(table, pipe)
+        return (
+            self._entries.get(table)
+            or self._multicast.entries(table)
+            or self._traffic.entries(table, pipe)
+        )
 
     def _take_groups(self, groups: Groups) -> None:
         if self.switch is not None:
@@ -89,11 +95,18 @@ class TofinoDevice:
         entries = _entries(program.schema, loaded)
         self._traffic.reset()
         switch.queue_nr = self._traffic.queue_nr
-        digests = {name.rpartition(".")[2]: digest for name, digest in program.schema.digests.items()}
+        digests = {
+            name.rpartition(".")[2]: digest for name, digest in program.schema.digests.items()
+        }
         for name, report in loaded.digests.items():
             described = digests.get(name.rpartition(".")[2])
-            if described is not None and len(described.fields) != len({field.name for field in report.fields}):
-                raise ValueError(f"{program.name}.bfa: the digest '{name}' and its description have different fields")
+            if described is not None and len(described.fields) != len(
+                {field.name for field in report.fields}
+            ):
+                raise ValueError(
+                    f"{program.name}.bfa: the digest '{name}' and its description have different"
+                    " fields"
+                )
 
         def learned(_now_ns: int, name: str, fields: Mapping[str, int]) -> None:
             described = digests.get(name.rpartition(".")[2])
@@ -114,7 +127,11 @@ def _plain(name: str) -> str:
 
 def _entries(schema: Schema, program: TofinoProgram) -> dict[str, Entries]:
     """Return the entries of every table of the description."""
-    selectors = {profile.selector: profile for profile in program.profiles.values() if profile.selector is not None}
+    selectors = {
+        profile.selector: profile
+        for profile in program.profiles.values()
+        if profile.selector is not None
+    }
     found: dict[str, Entries] = {}
     for table in schema.tables.values():
         name = _plain(table.name)
@@ -150,7 +167,10 @@ def _refused(error: TableError | ValueError) -> RefusedError:
 
 
 class _Passed(MatchEntries):
-    """Entries that are kept here and passed on to the program. What it refuses is not kept either."""
+    """Entries that are kept here and passed on to the program.
+
+    What it refuses is not kept either.
+    """
 
     def _put(self, key: Key, data: Data, *, is_new: bool) -> None:
         raise NotImplementedError
@@ -253,7 +273,8 @@ class _TableEntries(_Passed):
     def _call(self, data: Data) -> tuple[str, dict[str, int]]:
         """Return the action and its arguments.
 
-        The port metadata has no action in the description; its fields are the parameters of the only one, in order.
+        The port metadata has no action in the description; its fields are the parameters of the
+        only one, in order.
         """
         actions = self._target.actions
         if data.action is not None:
@@ -293,7 +314,9 @@ class _TableEntries(_Passed):
             if chosen is None or chosen.action is None:
                 self._target.reset_default()
             else:
-                args = {name: chosen.fields[name] for name in self._target.actions[chosen.action].params}
+                args = {
+                    name: chosen.fields[name] for name in self._target.actions[chosen.action].params
+                }
                 self._target.set_default(chosen.action, args)
         except TableError as error:
             raise _refused(error) from None
@@ -327,7 +350,9 @@ class _GroupEntries(_Passed):
         states = data.fields.get(_STATUS, ())
         if len(members) != len(states):
             raise ValueError(f"{len(members)} members, but the state of {len(states)} is given")
-        self._profile.set_group(int(key[0]), [(int(m), bool(s)) for m, s in zip(members, states, strict=True)])
+        self._profile.set_group(
+            int(key[0]), [(int(m), bool(s)) for m, s in zip(members, states, strict=True)]
+        )
 
     def _remove(self, key: Key) -> None:
         self._profile.delete_group(int(key[0]))
@@ -344,7 +369,9 @@ class _RegisterEntries(IndexedEntries):
     def get(self, key: Key) -> Data:
         data = super().get(key)
         values = self._register.read(int(key[0]))
-        return replace(data, fields={**data.fields, **dict(zip(self._fields, values, strict=False))})
+        return replace(
+            data, fields={**data.fields, **dict(zip(self._fields, values, strict=False))}
+        )
 
     def modify(self, key: Key, data: Data) -> None:
         before = self.get(key)
@@ -381,7 +408,9 @@ class _CounterEntries(IndexedEntries):
     def modify(self, key: Key, data: Data) -> None:
         super().get(key)
         packets, octets = self._array.read(int(key[0]))
-        self._array.write(int(key[0]), data.fields.get(_PACKETS, packets), data.fields.get(_BYTES, octets))
+        self._array.write(
+            int(key[0]), data.fields.get(_PACKETS, packets), data.fields.get(_BYTES, octets)
+        )
 
     def all(self) -> Iterator[tuple[Key, Data]]:
         return (((index,), self.get((index,))) for index in range(self._array.size))

@@ -1,4 +1,6 @@
-"""Gateways: small ternary matches beside a table, which decide whether the table runs and which one comes next."""
+"""Gateways: small ternary matches beside a table, which decide whether the table runs and which one
+comes next.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class _Row:
     value: int
     mask: int
     ranges: tuple[tuple[int, int], ...]
-    """(shift, set) for each nibble of the range bits: bit n of the set tells whether the nibble may be n."""
+    """(shift, set) for each nibble of the range bits: bit n of the set tells whether the nibble may
+    be n.
+    """
     verdict: Verdict
 
     def contains(self, key: int) -> bool:
@@ -91,12 +95,20 @@ def load_gateway(body: Mapping, names: FieldNames, stage: int) -> Gateway:
         elif isinstance(key, Number | Pattern | Sequence):
             rows.append(_row(key, value, shift, ground, with_range))
     name = body.get("name")
-    read = _mixed(reads) if body.get("xor") is not None else joined(reads) if reads else lambda _vector: 0
+    read = (
+        _mixed(reads)
+        if body.get("xor") is not None
+        else joined(reads)
+        if reads
+        else lambda _vector: 0
+    )
     return Gateway("" if name is None else text(name), tuple(rows), miss, read)
 
 
 def _mixed(reads: list[tuple[Read, int]]) -> Read:
-    """Return a function for a key in which what ``xor`` lists meets the bits that it is compared with."""
+    """Return a function for a key in which what ``xor`` lists meets the bits that it is compared
+    with.
+    """
     parts = tuple(reads)
 
     def mixed(vector: Vector) -> int:

@@ -1,7 +1,8 @@
 """The hash matrix of a stage and the hash distribution units behind it.
 
-Every output bit of the matrix is an exclusive-or of input bits, so that a hash is linear in its input. What an initial
-value, a final exclusive-or or a constant adds to a CRC is in the group's seed. (`bf-utils/dynamic_hash` of p4c.)
+Every output bit of the matrix is an exclusive-or of input bits, so that a hash is linear in its
+input. What an initial value, a final exclusive-or or a constant adds to a CRC is in the group's
+seed. (`bf-utils/dynamic_hash` of p4c.)
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class HashGroups:
             else:
                 group = number(key.args[1])
                 body = mapping(value)
-                self._members.setdefault(group, set()).update(number(item) for item in items(body.get("table")))
+                self._members.setdefault(group, set()).update(
+                    number(item) for item in items(body.get("table"))
+                )
                 self._seeds[group] = self._seeds.get(group, 0) | number(body.get("seed"), 0)
 
     def bits(self, group: int, low: int, high: int, line: int) -> Read:
@@ -121,7 +124,9 @@ class HashGroups:
                 return self._stripe(node, width)
             case Invocation(name="slice"):
                 low, high = bounds(node.args[1])
-                return _cut(self._expression(node.args[0], high + 1), low, min(width, high - low + 1))
+                return _cut(
+                    self._expression(node.args[0], high + 1), low, min(width, high - low + 1)
+                )
             case Invocation(name="crc" | "crc_rev" | "crc_reverse"):
                 return self._crc(node)
             case Invocation(name="random"):
@@ -162,7 +167,9 @@ class HashGroups:
         return joined(reads)
 
     def _input(self, places: Term, line: int) -> tuple[Read, int]:
-        """Return a function for the input of a CRC, given the position of each field, and its length in bits."""
+        """Return a function for the input of a CRC, given the position of each field, and its
+        length in bits.
+        """
         if not isinstance(places, Mapping):
             raise refusal(line, "the hash needs the positions of its fields")
         reads: list[tuple[Read, int]] = []
@@ -230,7 +237,9 @@ class HashGroups:
 
 def _cut(read: Read, low: int, width: int) -> Read:
     mask = (1 << width) - 1
-    return (lambda vector: read(vector) >> low & mask) if low else (lambda vector: read(vector) & mask)
+    return (
+        (lambda vector: read(vector) >> low & mask) if low else (lambda vector: read(vector) & mask)
+    )
 
 
 def _xor(terms: tuple[Read, ...]) -> Read:
@@ -245,9 +254,11 @@ def _xor(terms: tuple[Read, ...]) -> Read:
 
 @dataclass(frozen=True, slots=True)
 class HashUnit:
-    """A hash distribution unit: ``value`` has its bits in place, ``index`` addresses a memory by them.
+    """A hash distribution unit: ``value`` has its bits in place, ``index`` addresses a memory by
+    them.
 
-    The hardware shifts the index to the width of the memory's words; here an index counts words, from bit 0.
+    The hardware shifts the index to the width of the memory's words; here an index counts words,
+    from bit 0.
     """
 
     value: Read
@@ -271,7 +282,9 @@ def load_units(body: Mapping, groups: HashGroups) -> dict[int, HashUnit]:
         mask = number(settings.get("mask"), 0xFFFF)
         shift = number(settings.get("shift"), 0)
         lowest = (mask & -mask).bit_length() - 1 if mask else 0
-        units[unit] = HashUnit(_shifted(read, mask, shift), _cut(_shifted(read, mask, 0), lowest, mask.bit_length()))
+        units[unit] = HashUnit(
+            _shifted(read, mask, shift), _cut(_shifted(read, mask, 0), lowest, mask.bit_length())
+        )
     return units
 
 

@@ -1,7 +1,9 @@
-"""The instructions of an action (VLIW): each computes one container of the next stage from those of this stage.
+"""The instructions of an action (VLIW): each computes one container of the next stage from those of
+this stage.
 
-The names and operands are those of `instruction.cpp` in `bf-asm`. A container's bits that an instruction does not name
-keep their value. Arithmetic is modulo the container's width, or saturates where the name says so.
+The names and operands are those of `instruction.cpp` in `bf-asm`. A container's bits that an
+instruction does not name keep their value. Arithmetic is modulo the container's width, or saturates
+where the name says so.
 """
 
 from __future__ import annotations
@@ -9,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from echelon_tofino_model.emulator.assembly import Invocation, Name, Number, Term, bounds, number, refusal
+from echelon_tofino_model.emulator.assembly import (
+    Invocation,
+    Name,
+    Number,
+    Term,
+    bounds,
+    number,
+    refusal,
+)
 from echelon_tofino_model.emulator.data import ActionData, Pack, name_of
 from echelon_tofino_model.emulator.hashing import HashUnit
 from echelon_tofino_model.emulator.phv import FieldNames, Slice
@@ -67,14 +77,25 @@ _SHIFTS: Mapping[str, Compute] = {
     "shrs": lambda a, count, size: _signed(a, size) >> count,
 }
 MNEMONICS = frozenset(
-    {*_ALU, *_UNARY, *_SHIFTS, "set", "load-const", "deposit-field", "deposit_field", "bitmasked-set", "noop"}
+    {
+        *_ALU,
+        *_UNARY,
+        *_SHIFTS,
+        "set",
+        "load-const",
+        "deposit-field",
+        "deposit_field",
+        "bitmasked-set",
+        "noop",
+    }
     | {"funnel-shift", "invalidate", "byte-rotate-merge", "byte_rotate_merge"}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A source: what its container or slot holds, and the bits ``low`` to ``high`` of it that are named.
+    """A source: what its container or slot holds, and the bits ``low`` to ``high`` of it that are
+    named.
 
     ``high`` is None where the whole is meant. ``value`` is the number of a constant.
     """
@@ -95,10 +116,18 @@ class Operand:
 
 
 class Compiler:
-    """The compiler of one action's instructions. Operands of the entry are gathered in ``packs``."""
+    """The compiler of one action's instructions.
+
+    Operands of the entry are gathered in ``packs``.
+    """
 
     def __init__(
-        self, names: FieldNames, stage: int, data: ActionData, units: Mapping[int, HashUnit], outputs: frozenset[str]
+        self,
+        names: FieldNames,
+        stage: int,
+        data: ActionData,
+        units: Mapping[int, HashUnit],
+        outputs: frozenset[str],
     ) -> None:
         self._names = names
         self._stage = stage
@@ -109,7 +138,10 @@ class Compiler:
         self._packed: dict[str, int] = {}
 
     def compile(self, instruction: Invocation) -> Do:
-        """Return a function that executes an instruction. Raises :class:`ProgramError` if it is not supported."""
+        """Return a function that executes an instruction.
+
+        Raises :class:`ProgramError` if it is not supported.
+        """
         try:
             return self._compiled(instruction)
         except IndexError:
@@ -170,7 +202,9 @@ class Compiler:
             value = source.value
             return _write(target, lambda _run: value)
         if target.is_whole and source.is_container and source.low:
-            raise refusal(line, "a whole container can only be set from the low bits of another one")
+            raise refusal(
+                line, "a whole container can only be set from the low bits of another one"
+            )
         return _whole(target, source.named()) if target.is_whole else _deposit(target, source, None)
 
     def _bitmasked(self, target: Slice, args: tuple[Term, ...], line: int) -> Do:
@@ -179,7 +213,9 @@ class Compiler:
             raise refusal(line, "the mask of a bitmasked-set is not among the action's data")
         ones, beside = self._operand(args[1], target.size).read, self._entry(mask_slot[0], line)
         shift = mask_slot[1]
-        ground = self._operand(args[-1], target.size).read if len(args) > 2 else self._container(target)
+        ground = (
+            self._operand(args[-1], target.size).read if len(args) > 2 else self._container(target)
+        )
 
         def merged(run: PacketRun) -> int:
             mask = beside(run) >> shift
@@ -188,7 +224,9 @@ class Compiler:
         return _whole(target, merged)
 
     def _merged(self, target: Slice, args: tuple[Term, ...]) -> Do:
-        """Return an instruction that takes each byte from one of two sources, which are rotated to the right before."""
+        """Return an instruction that takes each byte from one of two sources, which are rotated to
+        the right before.
+        """
         size, bits = target.size, number(args[5])
         mask = sum(0xFF << 8 * byte for byte in range(size // 8) if bits >> byte & 1)
         full = (1 << size) - 1
@@ -198,7 +236,10 @@ class Compiler:
         def turned(value: int, turn: int) -> int:
             return (value >> turn | value << size - turn) & full if turn else value & full
 
-        return _whole(target, lambda run: turned(one(run), turn_one) & mask | turned(two(run), turn_two) & ~mask)
+        return _whole(
+            target,
+            lambda run: turned(one(run), turn_one) & mask | turned(two(run), turn_two) & ~mask,
+        )
 
     def _container(self, place: Slice) -> Read:
         index = place.container
@@ -238,7 +279,9 @@ class Compiler:
             at = 0 if slot is None else slot[1] % size
             if at == 0:
                 return Operand(whole, low, high)
-            return Operand(lambda run: whole(run) << at, low + at, None if high is None else high + at)
+            return Operand(
+                lambda run: whole(run) << at, low + at, None if high is None else high + at
+            )
         if name in self._outputs:
             return Operand(lambda run: run.outputs.get(name, 0), low, high)
         place = self._names.find(node, self._stage)
@@ -247,7 +290,9 @@ class Compiler:
         return Operand(self._container(place), place.low, place.high, is_container=True)
 
     def _hashed(self, node: Invocation) -> Operand:
-        """Return the operand of ``hash_dist(1, 0..15)`` or, with two units, ``hash_dist(0, 1, 0..31)``."""
+        """Return the operand of ``hash_dist(1, 0..15)`` or, with two units, ``hash_dist(0, 1,
+        0..31)``.
+        """
         units = [arg.value for arg in node.args[:-1] if isinstance(arg, Number)]
         for unit in units:
             if unit not in self._units:

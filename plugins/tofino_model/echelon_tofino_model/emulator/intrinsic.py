@@ -1,4 +1,6 @@
-"""The intrinsic metadata of TNA on Tofino 1: the bytes that precede a packet in the parsers (`tofino1_base.p4`)."""
+"""The intrinsic metadata of TNA on Tofino 1: the bytes that precede a packet in the parsers
+(`tofino1_base.p4`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from dataclasses import dataclass
 _EGRESS_BYTES = 27
 _MAPPED_BYTES = 32
 _TIME_STAMP_BYTE = 54 - 32
-"""The place of the time stamp among the bytes that the parser's input buffer shows behind byte 32."""
+"""The place of the time stamp among the bytes that the parser's input buffer shows behind byte
+32.
+"""
 
 _TIME_MASK = (1 << 48) - 1
 CELL_BYTES = 80
@@ -15,7 +19,9 @@ CELL_BYTES = 80
 
 
 def mapped_bytes(now_ns: int) -> bytes:
-    """Return the bytes 32 to 63 of a parser's input buffer: a time stamp, and a version that is 0."""
+    """Return the bytes 32 to 63 of a parser's input buffer: a time stamp, and a version that is
+    0.
+    """
     stamp = (now_ns & _TIME_MASK).to_bytes(6, "big")
     return stamp.rjust(_TIME_STAMP_BYTE + 6, b"\0").ljust(_MAPPED_BYTES, b"\0")
 
@@ -43,7 +49,10 @@ class Passage:
 
 
 def egress_bytes(passage: Passage) -> bytes:
-    """Return the bytes before a packet in the egress parser. Times and depths are cut to their fields' widths."""
+    """Return the bytes before a packet in the egress parser.
+
+    Times and depths are cut to their fields' widths.
+    """
     value = 0
     for field, width in (
         (passage.port, 16),

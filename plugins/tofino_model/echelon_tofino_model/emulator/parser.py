@@ -1,6 +1,8 @@
-"""The parser: states whose TCAM rows match loaded bytes, extract bytes into containers and shift the input.
+"""The parser: states whose TCAM rows match loaded bytes, extract bytes into containers and shift
+the input.
 
-The bytes 32 to 63 of the input buffer are not of the packet: the hardware shows its time stamp and version there.
+The bytes 32 to 63 of the input buffer are not of the packet: the hardware shows its time stamp and
+version there.
 """
 
 from __future__ import annotations
@@ -34,10 +36,20 @@ _MAPPED = 32
 _ALL_METADATA = 0x1FFF
 
 _STEPS = 256
-"""The number of states after which a packet is given up, so that no loop of states can stop the switch."""
+"""The number of states after which a packet is given up, so that no loop of states can stop the
+switch.
+"""
 
 _REGISTERS = {"byte0": 1, "byte1": 1, "half": 2}
-_IGNORED = {"buf_req", "intr_md", "option", "priority", "hdr_len_inc_stop", "handle", "field_mapping"}
+_IGNORED = {
+    "buf_req",
+    "intr_md",
+    "option",
+    "priority",
+    "hdr_len_inc_stop",
+    "handle",
+    "field_mapping",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +71,12 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumStep:
-    """One step of a checksum unit: a sum over the bytes ``places``; words in ``swap`` have their bytes exchanged.
+    """One step of a checksum unit: a sum over the bytes ``places``; words in ``swap`` have their
+    bytes exchanged.
 
-    VERIFY writes whether the sum is wrong. RESIDUAL writes what is left of a checksum when the bytes summed, and those
-    parsed behind the byte ``end_position`` of the last step, are subtracted from it.
+    VERIFY writes whether the sum is wrong. RESIDUAL writes what is left of a checksum when the
+    bytes summed, and those parsed behind the byte ``end_position`` of the last step, are subtracted
+    from it.
     """
 
     unit: int
@@ -77,7 +91,9 @@ class ChecksumStep:
 
 @dataclass(frozen=True, slots=True)
 class CounterLoad:
-    """Load the counter with a constant, or with a register's byte: rotated right, masked, plus ``add``."""
+    """Load the counter with a constant, or with a register's byte: rotated right, masked, plus
+    ``add``.
+    """
 
     source: str | None
     high: bool
@@ -89,7 +105,10 @@ class CounterLoad:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a state. ``value_set`` names the set to search if the row has no pattern of its own."""
+    """One row of a state.
+
+    ``value_set`` names the set to search if the row has no pattern of its own.
+    """
 
     line: int
     value: int
@@ -150,8 +169,17 @@ def load_parser(section: Section, names: FieldNames) -> ParserSpec:
             case Name(text="meta_opt"):
                 has_all_metadata = number(value) == _ALL_METADATA
                 if number(value) not in (0, _ALL_METADATA):
-                    raise refusal(value.line, "egress intrinsic metadata with only some of its fields is not supported")
-            case Name(text="clear_on_write" | "hdr_len_adj" | "name" | "parse_depth_checks_disabled" | "bubble"):
+                    raise refusal(
+                        value.line,
+                        "egress intrinsic metadata with only some of its fields is not supported",
+                    )
+            case Name(
+                text="clear_on_write"
+                | "hdr_len_adj"
+                | "name"
+                | "parse_depth_checks_disabled"
+                | "bubble"
+            ):
                 pass
             case _ if isinstance(value, Mapping):
                 found.append((key, value))
@@ -166,12 +194,22 @@ def load_parser(section: Section, names: FieldNames) -> ParserSpec:
                 raise refusal(row.line, f"there is no parser state '{row.following}'")
     if start not in states:
         raise refusal(section.line, f"there is no parser state '{start}'")
-    sets = tuple(dict.fromkeys(r.value_set for s in states.values() for r in s.rows if r.value_set is not None))
+    sets = tuple(
+        dict.fromkeys(
+            r.value_set for s in states.values() for r in s.rows if r.value_set is not None
+        )
+    )
     return ParserSpec(start, states, zeroed, ored, error, sets, has_all_metadata)
 
 
 def _shown(node: Term) -> str:
-    return node.name if isinstance(node, Invocation) else node.text if isinstance(node, Name) else "entry"
+    return (
+        node.name
+        if isinstance(node, Invocation)
+        else node.text
+        if isinstance(node, Name)
+        else "entry"
+    )
 
 
 def _state(key: Term, body: Mapping, names: FieldNames) -> TcamState:
@@ -206,7 +244,9 @@ def _register(node: Term) -> str:
     return name
 
 
-def _row(line: int, value: int, mask: int, value_set: str | None, body: Mapping, names: FieldNames) -> Row:
+def _row(
+    line: int, value: int, mask: int, value_set: str | None, body: Mapping, names: FieldNames
+) -> Row:
     extracts, deposits, checksums = [], [], []
     loads: list[tuple[str, int, int]] = []
     counter: CounterLoad | int | None = None
@@ -218,7 +258,9 @@ def _row(line: int, value: int, mask: int, value_set: str | None, body: Mapping,
                 low, high = bounds(key)
                 target = names.slice(content, 0)
                 if target.width != 8 * (high - low + 1):
-                    raise refusal(key.line, f"{high - low + 1} bytes do not fit {target.width} bits")
+                    raise refusal(
+                        key.line, f"{high - low + 1} bytes do not fit {target.width} bits"
+                    )
                 extracts.append(ByteMove(low, high, target))
             case Name(text="shift"):
                 shift = number(content)
@@ -266,7 +308,9 @@ def _counter(node: Term) -> CounterLoad | int:
 
 
 def _places(mask: Term | None) -> tuple[int, ...]:
-    """Return the bytes of a mask, each once: p4c lists a byte for every field that has bits of it."""
+    """Return the bytes of a mask, each once: p4c lists a byte for every field that has bits of
+    it.
+    """
     found: set[int] = set()
     for span in items(mask):
         low, high = bounds(span)
@@ -293,7 +337,8 @@ def _checksum(unit: int, body: Mapping, names: FieldNames) -> ChecksumStep:
 
 @dataclass(slots=True)
 class ParsedPacket:
-    """A parsed packet: its vector, the containers that are valid (a bit each) and the number of bytes consumed.
+    """A parsed packet: its vector, the containers that are valid (a bit each) and the number of
+    bytes consumed.
 
     ``errors`` are the bits of ``parser_err``.
     """
@@ -305,7 +350,10 @@ class ParsedPacket:
 
 
 class PhvParser:
-    """A parser at run time. The control plane may fill its value sets, each a list of (value, mask) of the key."""
+    """A parser at run time.
+
+    The control plane may fill its value sets, each a list of (value, mask) of the key.
+    """
 
     def __init__(self, spec: ParserSpec) -> None:
         self.spec = spec
@@ -321,9 +369,11 @@ class PhvParser:
         self._zero_valid = sum(1 << container for container in set(spec.zeroed))
 
     def parse(self, data: bytes, mapped: bytes = bytes(32)) -> ParsedPacket:
-        """Parse ``data``, which begins with the intrinsic metadata. ``mapped`` are the bytes 32 to 63 of the buffer.
+        """Parse ``data``, which begins with the intrinsic metadata. ``mapped`` are the bytes 32 to
+        63 of the buffer.
 
-        A packet that ends within a header keeps what was extracted before, and the vector shows the parser's error.
+        A packet that ends within a header keeps what was extracted before, and the vector shows the
+        parser's error.
         """
         spec = self.spec
         vector = [0] * CONTAINERS
@@ -398,7 +448,9 @@ class PhvParser:
                 key = key << 8 * _REGISTERS[register] | registers[register]
         for row in state.rows:
             if row.value_set is not None:
-                if any(key & mask == value & mask for value, mask in self.value_sets[row.value_set]):
+                if any(
+                    key & mask == value & mask for value, mask in self.value_sets[row.value_set]
+                ):
                     return row
             elif key & row.mask == row.value:
                 return row
@@ -416,7 +468,9 @@ def _summed(step: ChecksumStep, data: bytes, at: int, sums: dict[int, int]) -> i
 
 
 def _move(extract: ByteMove, ored: frozenset[int]) -> tuple[int, int, int, int, int]:
-    """Return (first byte, end, container, lowest bit, mask of the bits that stay) of an extraction."""
+    """Return (first byte, end, container, lowest bit, mask of the bits that stay) of an
+    extraction.
+    """
     target = extract.target
     kept = -1 if target.container in ored else ~(target.mask << target.low)
     return extract.first, extract.last + 1, target.container, target.low, kept

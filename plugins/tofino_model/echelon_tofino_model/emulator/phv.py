@@ -1,7 +1,8 @@
-"""The packet header vector (PHV): its containers, and the names that the assembly gives to slices of them.
+"""The packet header vector (PHV): its containers, and the names that the assembly gives to slices
+of them.
 
-At run time a vector is a list of integers, one per container. The validity of Tofino 1's containers is kept apart from
-it, as one integer with a bit per container.
+At run time a vector is a list of integers, one per container. The validity of Tofino 1's containers
+is kept apart from it, as one integer with a bit per container.
 """
 
 from __future__ import annotations
@@ -10,14 +11,26 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from echelon_tofino_model.emulator.assembly import Invocation, Name, Section, Term, bounds, mapping, refusal, text
+from echelon_tofino_model.emulator.assembly import (
+    Invocation,
+    Name,
+    Section,
+    Term,
+    bounds,
+    mapping,
+    refusal,
+    text,
+)
 from echelon_tofino_model.emulator.assembly import Mapping as Pairs
 
 Vector = list[int]
 Read = Callable[[Vector], int]
 
 STAGES = 12
-"""The match-action stages of Tofino 1. The parser reads names as in stage 0, the deparser as in this stage."""
+"""The match-action stages of Tofino 1.
+
+The parser reads names as in stage 0, the deparser as in this stage.
+"""
 
 _GROUPS: Mapping[str, tuple[int, int, int]] = {
     "W": (0, 64, 32),
@@ -120,12 +133,18 @@ class FieldNames:
         found = self.find(node, stage)
         if found is None:
             name = node.name if isinstance(node, Invocation) else text(node)
-            raise refusal(node.line, f"'{name}' is not a field of the packet header vector in stage {stage}")
+            raise refusal(
+                node.line, f"'{name}' is not a field of the packet header vector in stage {stage}"
+            )
         return found
 
     def find(self, node: Term, stage: int) -> Slice | None:
         """Return the slice that ``node`` names in ``stage``, None if it names no field."""
-        if isinstance(node, Invocation) and len(node.args) == 1 and not isinstance(node.args[0], Name | Invocation):
+        if (
+            isinstance(node, Invocation)
+            and len(node.args) == 1
+            and not isinstance(node.args[0], Name | Invocation)
+        ):
             whole = self.named(node.name, stage)
             return None if whole is None else whole.part(*bounds(node.args[0]), node.line)
         return self.named(node.text, stage) if isinstance(node, Name) else None
@@ -141,7 +160,8 @@ class FieldNames:
         return None
 
     def parts(self, field: str, stage: int) -> list[tuple[int, Slice]]:
-        """Return the slices of a field that may be split, each with the position of its lowest bit in the field.
+        """Return the slices of a field that may be split, each with the position of its lowest bit
+        in the field.
 
         A part's name is the field's with the range of its bits: ``hdr.ipv6.src.32-63``.
         """
@@ -158,8 +178,11 @@ class FieldNames:
                     found.append((int(span[1]), place))
         return sorted(found, key=lambda part: part[0])
 
-    def field_reader(self, field: str, low: int, width: int, stage: int, line: int, mask: int | None = None) -> Read:
-        """Return a function that reads ``width`` bits of a field from bit ``low``, wherever its parts are.
+    def field_reader(
+        self, field: str, low: int, width: int, stage: int, line: int, mask: int | None = None
+    ) -> Read:
+        """Return a function that reads ``width`` bits of a field from bit ``low``, wherever its
+        parts are.
 
         Bits outside ``mask`` need not have a place.
         """
@@ -171,7 +194,10 @@ class FieldNames:
                 reads.append((part.part(first - start, last - start, line).reader(), first - low))
                 covered += last - first + 1
         if covered != width and (mask is None or covered < mask.bit_count()):
-            raise refusal(line, f"the field '{field}' has no place for all of its bits {low}..{low + width - 1}")
+            raise refusal(
+                line,
+                f"the field '{field}' has no place for all of its bits {low}..{low + width - 1}",
+            )
         return joined(reads)
 
 

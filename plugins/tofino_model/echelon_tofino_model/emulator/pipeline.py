@@ -1,7 +1,8 @@
 """The switch around a program: ingress, traffic manager, egress, and the ways back.
 
-A switch has no queues and no clock of its own. `ingress` and `egress` are what :mod:`softswitch.virtual` and
-:mod:`softswitch.realtime` call before and behind their traffic managers, as for :class:`softswitch.Switch`.
+A switch has no queues and no clock of its own. `ingress` and `egress` are what
+:mod:`softswitch.virtual` and :mod:`softswitch.realtime` call before and behind their traffic
+managers, as for :class:`softswitch.Switch`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from dataclasses import dataclass
 from random import Random
 
 from echelon_tofino_model.emulator.deparser import Report, field_value, packed
-from echelon_tofino_model.emulator.intrinsic import CELL_BYTES, Passage, egress_bytes, ingress_bytes, mapped_bytes
+from echelon_tofino_model.emulator.intrinsic import (
+    CELL_BYTES,
+    Passage,
+    egress_bytes,
+    ingress_bytes,
+    mapped_bytes,
+)
 from echelon_tofino_model.emulator.program import Gress, TofinoProgram
 from echelon_tofino_model.emulator.run import PacketRun
 from softswitch import CloneSession, Departure, Queued, Stats
@@ -21,7 +28,10 @@ QueueMap = Callable[[int, int], int]
 OnDigest = Callable[[int, str, Mapping[str, int]], None]
 
 RECIRCULATION_PORTS = frozenset(range(68, 72))
-"""The ports of pipe 0 whose packets come back (device ports 68 to 71). A switch may be given others."""
+"""The ports of pipe 0 whose packets come back (device ports 68 to 71).
+
+A switch may be given others.
+"""
 
 _PORT_METADATA_BYTES = 8
 _RESUBMIT_BYTES = 8
@@ -46,8 +56,8 @@ class _Waiting:
 class TofinoSwitch:
     """A switch that runs a Tofino program.
 
-    ``on_digest(now_ns, name, fields)`` is called for every learning digest. Times are integers in nanoseconds that
-    never go back; the program sees their lowest 48 bits.
+    ``on_digest(now_ns, name, fields)`` is called for every learning digest. Times are integers in
+    nanoseconds that never go back; the program sees their lowest 48 bits.
     """
 
     def __init__(
@@ -78,7 +88,11 @@ class TofinoSwitch:
     def stats(self) -> Stats:
         """Return what the switch has counted."""
         packets_in, packets_out = self.packet_counts
-        overruns = {name: m.register.overruns for name, m in self.program.registers.items() if m.register.overruns}
+        overruns = {
+            name: m.register.overruns
+            for name, m in self.program.registers.items()
+            if m.register.overruns
+        }
         return Stats(packets_in, packets_out, dict(self._dropped), {}, overruns)
 
     def discard(self, reason: str) -> None:
@@ -86,7 +100,9 @@ class TofinoSwitch:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
-        """Return (port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
+        """Return (port, packet) of everything that leaves in consequence of a packet, as if no
+        queue ever filled.
+        """
         waiting: Sequence[Queued] = self.ingress(port, data, now_ns)
         sent: list[tuple[int, bytes]] = []
         for _ in range(RESUBMIT_LIMIT):
@@ -102,14 +118,19 @@ class TofinoSwitch:
         self.discard("recirculated too often")
         return sent
 
-    # ------------------------------------------------------------------------------------------------------- ingress
+    # -- ingress -----------------------------------------------------------------------------------
 
     def ingress(self, port: int, data: bytes, now_ns: int) -> list[Queued]:
-        """Run ingress for a packet that arrived on ``port``. Return what the traffic manager is to queue."""
+        """Run ingress for a packet that arrived on ``port``.
+
+        Return what the traffic manager is to queue.
+        """
         self.packet_counts[0] += 1
         return self._ingress(port, data, now_ns, None, 0)
 
-    def _ingress(self, port: int, data: bytes, now_ns: int, resubmitted: bytes | None, depth: int) -> list[Queued]:
+    def _ingress(
+        self, port: int, data: bytes, now_ns: int, resubmitted: bytes | None, depth: int
+    ) -> list[Queued]:
         program = self.program
         if resubmitted is not None:
             second = resubmitted
@@ -130,7 +151,10 @@ class TofinoSwitch:
 
         drop = param("drop_ctl")
         self._learn(run, now_ns)
-        if not drop & _DROP_UNICAST and (again := self._chosen(program.ingress, "resubmit", run)) is not None:
+        if (
+            not drop & _DROP_UNICAST
+            and (again := self._chosen(program.ingress, "resubmit", run)) is not None
+        ):
             if depth >= RESUBMIT_LIMIT:
                 self.discard("resubmitted too often")
                 return []
@@ -151,23 +175,40 @@ class TofinoSwitch:
                 packet = deparser.emit(vector, rest)
             bypass = bool(param("bypss_egr"))
             if unicast is not None and packet is not None:
-                queued.append(_queued(unicast, queue_nr(unicast, qid), _Waiting(packet, param("rid"), False, bypass)))
+                queued.append(
+                    _queued(
+                        unicast,
+                        queue_nr(unicast, qid),
+                        _Waiting(packet, param("rid"), False, bypass),
+                    )
+                )
             for place, (to, rid) in enumerate(copies):
                 if packet is not None:
-                    queued.append(_queued(to, queue_nr(to, qid), _Waiting(packet, rid, place == 0, bypass)))
+                    queued.append(
+                        _queued(to, queue_nr(to, qid), _Waiting(packet, rid, place == 0, bypass))
+                    )
         if not drop & _DROP_COPY and param("copy_to_cpu") and self.cpu_port is not None:
             packet = deparser.emit(vector, rest) if packet is None else packet
-            queued.append(_queued(self.cpu_port, queue_nr(self.cpu_port, qid), _Waiting(packet, 0, False, False)))
+            queued.append(
+                _queued(
+                    self.cpu_port, queue_nr(self.cpu_port, qid), _Waiting(packet, 0, False, False)
+                )
+            )
         if not drop & _DROP_MIRROR:
             queued += self._mirrored(program.ingress, run, data)
         if not queued:
             self.discard("dropped by the program" if drop & _DROP_UNICAST else "no egress port")
         return queued
 
-    # -------------------------------------------------------------------------------------------------------- egress
+    # -- egress ------------------------------------------------------------------------------------
 
     def egress(
-        self, queued: Queued, enqueued_ns: int, now_ns: int, enq_qdepth_pkts: int, deq_qdepth_pkts: int
+        self,
+        queued: Queued,
+        enqueued_ns: int,
+        now_ns: int,
+        enq_qdepth_pkts: int,
+        deq_qdepth_pkts: int,
     ) -> list[Departure]:
         """Run egress for a packet that leaves the traffic manager.
 
@@ -214,9 +255,11 @@ class TofinoSwitch:
             self.packet_counts[1] += 1
         return [Departure(port, packet, requeue)]
 
-    # --------------------------------------------------------------------------------------------------------- parts
+    # -- parts -------------------------------------------------------------------------------------
 
-    def _run(self, gress: Gress, data: bytes, now_ns: int, length_bytes: int) -> tuple[PacketRun, bytes] | None:
+    def _run(
+        self, gress: Gress, data: bytes, now_ns: int, length_bytes: int
+    ) -> tuple[PacketRun, bytes] | None:
         """Parse a packet and run the stages. Return None if the parser drops it.
 
         The hardware drops a packet with a parser error unless the program reads the error.
@@ -224,7 +267,9 @@ class TofinoSwitch:
         parsed = gress.parser.parse(data, mapped_bytes(now_ns))
         if parsed.errors and gress.parser.spec.error is None:
             return None
-        run = PacketRun(parsed.vector, parsed.vector.copy(), parsed.valid, now_ns, length_bytes, self.random)
+        run = PacketRun(
+            parsed.vector, parsed.vector.copy(), parsed.valid, now_ns, length_bytes, self.random
+        )
         gress.mau.process(run)
         return run, data[parsed.consumed :]
 
@@ -244,7 +289,9 @@ class TofinoSwitch:
         self.on_digest(now_ns, report.name, values)
 
     def _mirrored(self, gress: Gress, run: PacketRun, data: bytes) -> list[Queued]:
-        """Return the mirrored copy of a packet that asked for one, with the mirror's header before it."""
+        """Return the mirrored copy of a packet that asked for one, with the mirror's header before
+        it.
+        """
         report = self._chosen(gress, "mirror", run)
         if report is None or not report.sources:
             return []
@@ -255,7 +302,11 @@ class TofinoSwitch:
             return []
         copy = (packed(report.sources[1:], run.after) + data)[: session.truncate_bytes]
         return [
-            _queued(port, session.queue, _Waiting(copy, rid, place == 0 and len(session.replicas) > 1, False))
+            _queued(
+                port,
+                session.queue,
+                _Waiting(copy, rid, place == 0 and len(session.replicas) > 1, False),
+            )
             for place, (port, rid) in enumerate(session.replicas)
         ]
 

@@ -1,4 +1,6 @@
-"""Action profiles and selectors: members that entries of a table share, and groups of which a hash chooses one."""
+"""Action profiles and selectors: members that entries of a table share, and groups of which a hash
+chooses one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from echelon_tofino_model.emulator.phv import Read, Vector
-from echelon_tofino_model.emulator.tables import ActionSpec, Pack, TableEntry, checked_args, stand_alone
+from echelon_tofino_model.emulator.tables import (
+    ActionSpec,
+    Pack,
+    TableEntry,
+    checked_args,
+    stand_alone,
+)
 from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
 
 
@@ -34,10 +42,14 @@ class Profile:
         self.groups: dict[int, MemberGroup] = {}
         self.packers: dict[str, Mapping[str, Pack]] = {}
 
-    def set_member(self, number: int, action: str, args: Mapping[str, int], *, is_new: bool = True) -> None:
+    def set_member(
+        self, number: int, action: str, args: Mapping[str, int], *, is_new: bool = True
+    ) -> None:
         """Add or change a member."""
         if is_new and number in self.members:
-            raise DuplicateEntry(f"action profile '{self.name}': there is already a member {number}")
+            raise DuplicateEntry(
+                f"action profile '{self.name}': there is already a member {number}"
+            )
         if not is_new:
             self.member(number)
         if is_new and len(self.members) >= self.size:
@@ -48,7 +60,9 @@ class Profile:
         before = self.members.get(number)
         member = stand_alone(action, values) if before is None else before
         member.action, member.args = action, values
-        member.data = {part: packs[action](member) for part, packs in self.packers.items() if action in packs}
+        member.data = {
+            part: packs[action](member) for part, packs in self.packers.items() if action in packs
+        }
         self.members[number] = member
 
     def member(self, number: int) -> TableEntry:
@@ -77,7 +91,9 @@ class Profile:
     def group(self, number: int) -> MemberGroup:
         """Return a group."""
         if number not in self.groups:
-            raise NoSuchEntry(f"action selector '{self.selector or self.name}': there is no group {number}")
+            raise NoSuchEntry(
+                f"action selector '{self.selector or self.name}': there is no group {number}"
+            )
         return self.groups[number]
 
     def delete_group(self, number: int) -> None:
@@ -89,7 +105,11 @@ class Profile:
         """Pack the data of every member again, after a table was added to `packers`."""
         for member in self.members.values():
             packs = self.packers.items()
-            member.data = {part: of_part[member.action](member) for part, of_part in packs if member.action in of_part}
+            member.data = {
+                part: of_part[member.action](member)
+                for part, of_part in packs
+                if member.action in of_part
+            }
 
     def chosen(self, entry: TableEntry, read: Read | None, vector: Vector) -> TableEntry | None:
         """Return the member that an entry leads to; None if its group has no active member.

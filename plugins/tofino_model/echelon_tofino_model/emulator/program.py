@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from echelon_tofino_model.emulator.assembly import Name, Section, mapping, read_sections, refusal, text
+from echelon_tofino_model.emulator.assembly import (
+    Name,
+    Section,
+    mapping,
+    read_sections,
+    refusal,
+    text,
+)
 from echelon_tofino_model.emulator.attached import AttachedCounter, AttachedMeter, AttachedRegister
 from echelon_tofino_model.emulator.deparser import PhvDeparser, Report, load_deparser
 from echelon_tofino_model.emulator.parser import PhvParser, load_parser
@@ -49,14 +56,18 @@ class TofinoProgram:
     def digests(self) -> dict[str, Report]:
         """Return the learning digests by name."""
         learning = self.ingress.deparser.reports.get("learning")
-        return {} if learning is None else {report.name: report for report in learning.by_index.values()}
+        return (
+            {}
+            if learning is None
+            else {report.name: report for report in learning.by_index.values()}
+        )
 
 
 def load_assembly(source: str | bytes, name: str = "program.bfa") -> TofinoProgram:
     """Load an assembly file; ``name`` is used in messages.
 
-    Raises :class:`~softswitch.errors.ProgramError` with the line and the reason if the file is malformed or needs
-    something that this switch does not execute.
+    Raises :class:`~softswitch.errors.ProgramError` with the line and the reason if the file is
+    malformed or needs something that this switch does not execute.
     """
     try:
         decoded = source if isinstance(source, str) else source.decode()
@@ -84,16 +95,26 @@ def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
             case "parser":
                 direction = _direction(section, 0)
                 if direction in parsers:
-                    raise refusal(section.line, "several parsers of one direction are not supported")
+                    raise refusal(
+                        section.line, "several parsers of one direction are not supported"
+                    )
                 parsers[direction] = PhvParser(load_parser(section, names[direction]))
             case "deparser":
                 direction = _direction(section, 0)
                 deparsers[direction] = load_deparser(section, names[direction])
             case "stage":
                 loaders[_direction(section, 1)].load(section)
-            case "version" | "phv" | "flexible_headers" | "primitives" | "context_json" | "dynhash" | "error_mode":
-                # These describe the program for tools. `error_mode` says what a broken memory does to a packet, and
-                # the memories here never break.
+            case (
+                "version"
+                | "phv"
+                | "flexible_headers"
+                | "primitives"
+                | "context_json"
+                | "dynhash"
+                | "error_mode"
+            ):
+                # These describe the program for tools. `error_mode` says what a broken memory does
+                # to a packet, and the memories here never break.
                 pass
             case _:
                 raise refusal(section.line, f"the section '{section.name}' is not supported")
@@ -108,9 +129,17 @@ def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
         both[0],
         both[1],
         loaded.tables,
-        {label: memory for label, memory in memories.items() if isinstance(memory, AttachedCounter)},
+        {
+            label: memory
+            for label, memory in memories.items()
+            if isinstance(memory, AttachedCounter)
+        },
         {label: memory for label, memory in memories.items() if isinstance(memory, AttachedMeter)},
-        {label: memory for label, memory in memories.items() if isinstance(memory, AttachedRegister)},
+        {
+            label: memory
+            for label, memory in memories.items()
+            if isinstance(memory, AttachedRegister)
+        },
         loaded.profiles,
         loaded.port_metadata,
     )

@@ -1,4 +1,6 @@
-"""The match-action stages: tables that match, run actions and name the next table, until none is left."""
+"""The match-action stages: tables that match, run actions and name the next table, until none is
+left.
+"""
 
 from __future__ import annotations
 
@@ -34,24 +36,67 @@ _MATCH_KINDS = ("exact_match", "ternary_match", "atcam_match", "hash_action", "p
 _MEMORIES = ("counter", "meter", "stateful")
 _PARTS = ("ternary_indirect", "action", "selection")
 _PROFILE_SIZE = 1024
-"""The members of an action profile whose actions have no data, for which the assembly gives no size."""
+"""The members of an action profile whose actions have no data, for which the assembly gives no
+size.
+"""
 
 _FAIR_BITS, _RESILIENT_BITS = 14, 51
 """The bits of the hash that choose a member, by the selector's mode."""
 
-# fmt: off
-_KNOWN = frozenset({
-    "p4", "p4_param_order", "row", "bus", "column", "stash", "ways", "input_xbar", "format", "match",
-    "match_group_map", "gateway", "hit", "miss", "next", "actions", "action_bus", "action", "instruction",
-    "default_action", "default_only_action", "default_action_parameters", "indirect", "stats", "meter",
-    "meter_color", "stateful", "hash_dist", "context_json", "idletime", "search_bus", "result_bus", "vpns",
-    "dynamic_key_masks", "size", "indirect_bus", "unit", "proxy_hash_width", "proxy_hash_algorithm", "logical_bus",
-    "selector", "selector_length",
-    # An algorithmic TCAM, whose partitions only say where the driver keeps an entry:
-    "number_partitions", "partition_field_name", "subtrees_per_partition", "bins_per_partition", "atcam_subset_width",
-    "shift_granularity", "proxy_hash_group",
-})
-# fmt: on
+_KNOWN = frozenset(
+    {
+        "p4",
+        "p4_param_order",
+        "row",
+        "bus",
+        "column",
+        "stash",
+        "ways",
+        "input_xbar",
+        "format",
+        "match",
+        "match_group_map",
+        "gateway",
+        "hit",
+        "miss",
+        "next",
+        "actions",
+        "action_bus",
+        "action",
+        "instruction",
+        "default_action",
+        "default_only_action",
+        "default_action_parameters",
+        "indirect",
+        "stats",
+        "meter",
+        "meter_color",
+        "stateful",
+        "hash_dist",
+        "context_json",
+        "idletime",
+        "search_bus",
+        "result_bus",
+        "vpns",
+        "dynamic_key_masks",
+        "size",
+        "indirect_bus",
+        "unit",
+        "proxy_hash_width",
+        "proxy_hash_algorithm",
+        "logical_bus",
+        "selector",
+        "selector_length",
+        # An algorithmic TCAM, whose partitions only say where the driver keeps an entry:
+        "number_partitions",
+        "partition_field_name",
+        "subtrees_per_partition",
+        "bins_per_partition",
+        "atcam_subset_width",
+        "shift_granularity",
+        "proxy_hash_group",
+    }
+)
 """What may stand in a match table. Anything else is refused."""
 
 
@@ -68,7 +113,9 @@ class StageTable:
     search: Callable[[Vector], TableEntry | None] | None
     actions: Mapping[str, StageAction]
     always_inhibited: bool
-    """Whether the action runs when the gateway inhibits the table, not when it lets it run (`hash_action`)."""
+    """Whether the action runs when the gateway inhibits the table, not when it lets it run
+    (`hash_action`).
+    """
     hits: tuple[str | None, ...]
     miss: str | None
     profile: Profile | None = None
@@ -107,12 +154,16 @@ class StageTable:
         return action.following_miss(self.hits, self.miss)
 
     def _inhibited(self, run: PacketRun, name: str | None) -> None:
-        """Run the action of an inhibited table: the entry that its key selects, or its only or default action."""
+        """Run the action of an inhibited table: the entry that its key selects, or its only or
+        default action.
+        """
         assert self.table is not None
         entry = None if self.search is None or name is not None else self.search(run.before)
         entry = entry or self.table.default
         if name is not None and (entry is None or entry.action != name):
-            action = self.actions.get(name) or next(a for a in self.actions.values() if a.name.endswith(f".{name}"))
+            action = self.actions.get(name) or next(
+                a for a in self.actions.values() if a.name.endswith(f".{name}")
+            )
             action.run(run, None, self.label)
         elif entry is not None:
             self.actions[entry.action].run(run, entry, self.label)
@@ -188,7 +239,9 @@ class StageLoader:
                 continue
             if not isinstance(key, Invocation) or not key.args:
                 raise refusal(
-                    key.line, f"'{text(key) if isinstance(key, Name) else 'this'}' is not supported in a stage"
+                    key.line,
+                    f"'{text(key) if isinstance(key, Name) else 'this'}' is not supported in a"
+                    " stage",
                 )
             label = text(key.args[0])
             content = mapping(value)
@@ -214,7 +267,17 @@ class StageLoader:
                 gateway = load_gateway(content, self._names, stage)
                 self._add(
                     StageTable(
-                        label, stage, numbers.get(label, 0), content.line, gateway, None, None, {}, False, (), None
+                        label,
+                        stage,
+                        numbers.get(label, 0),
+                        content.line,
+                        gateway,
+                        None,
+                        None,
+                        {},
+                        False,
+                        (),
+                        None,
                     )
                 )
             elif kind in _MATCH_KINDS:
@@ -227,11 +290,16 @@ class StageLoader:
         for table in self._tables.values():
             follows = [*table.hits, table.miss]
             if table.gateway is not None:
-                follows += [row.verdict.following for row in table.gateway.rows] + [table.gateway.miss.following]
+                follows += [row.verdict.following for row in table.gateway.rows] + [
+                    table.gateway.miss.following
+                ]
             follows += [name for action in table.actions.values() for name in action.named_next]
             for name in follows:
                 if name is not None and name not in self._tables:
-                    raise refusal(table.line, f"the table '{table.label}' goes on to '{name}', which does not exist")
+                    raise refusal(
+                        table.line,
+                        f"the table '{table.label}' goes on to '{name}', which does not exist",
+                    )
                 if name is not None and (self._tables[name].stage, self._tables[name].number) <= (
                     table.stage,
                     table.number,
@@ -244,18 +312,23 @@ class StageLoader:
         for group in parts.values():
             for table in group[:-1]:
                 table.is_last_part = False
-        first = min(self._tables.values(), key=lambda table: (table.stage, table.number), default=None)
+        first = min(
+            self._tables.values(), key=lambda table: (table.stage, table.number), default=None
+        )
         return Mau(None if first is None else first.label, self._tables)
 
     def _add(self, table: StageTable) -> None:
         self._tables[table.label] = table
 
-    # ----------------------------------------------------------------------------------------------------- one table
+    # -- one table ---------------------------------------------------------------------------------
 
     def _phase0(self, label: str, body: Pairs) -> None:
         p4 = mapping(body.get("p4"))
         name = p4.get("name")
-        keys = [self._key(key, mapping(settings)) for key, settings in mapping(body.get("p4_param_order")).pairs]
+        keys = [
+            self._key(key, mapping(settings))
+            for key, settings in mapping(body.get("p4_param_order")).pairs
+        ]
         places = {}
         for field_name, span in mapping(body.get("format")).pairs:
             low, high = bounds(span)
@@ -264,11 +337,15 @@ class StageLoader:
         for key, value in mapping(body.get("actions")).pairs:
             action = load_actions(Pairs(key.line, ((key, value),)), self._names, 0, {}, {})[0]
             specs.append(action.spec(set(), None))
-        table = MatchTable(label if name is None else text(name), keys, specs, number(body.get("size"), 288))
+        table = MatchTable(
+            label if name is None else text(name), keys, specs, number(body.get("size"), 288)
+        )
         if not table.keys:
             return
         self._loaded.tables[table.name] = table
-        self._loaded.port_metadata = PortMetadata(table, places, number(body.get("constant_value"), 0))
+        self._loaded.port_metadata = PortMetadata(
+            table, places, number(body.get("constant_value"), 0)
+        )
 
     def _key(self, key: Term, settings: Pairs) -> KeyField:
         name = settings.get("key_name") or settings.get("name") or key
@@ -301,7 +378,13 @@ class StageLoader:
             inner = indirect
         for key, _ in body.pairs:
             if not isinstance(key, Name) or key.text not in _KNOWN:
-                what = key.name if isinstance(key, Invocation) else key.text if isinstance(key, Name) else "this"
+                what = (
+                    key.name
+                    if isinstance(key, Invocation)
+                    else key.text
+                    if isinstance(key, Name)
+                    else "this"
+                )
                 raise refusal(key.line, f"'{what}' is not supported in a match table")
         if kind == "atcam_match":
             _check_partitions(body)
@@ -312,9 +395,14 @@ class StageLoader:
         for source in {id(body): body, id(inner): inner}.values():
             units.update(load_units(source, groups))
         if not items(inner.get("actions")) and not mapping(inner.get("actions")).pairs:
-            raise refusal(body.line - 1, f"the table '{label}' has no actions: the compiler may have ended early")
+            raise refusal(
+                body.line - 1,
+                f"the table '{label}' has no actions: the compiler may have ended early",
+            )
         references = _references(inner)
-        actions = load_actions(mapping(inner.get("actions")), self._names, stage, units, memories, references)
+        actions = load_actions(
+            mapping(inner.get("actions")), self._names, stage, units, memories, references
+        )
         table, reads = self._control(label, kind, stage, body, inner, actions)
         profile = self._profile(label, body, inner, blocks, actions)
         table.is_indirect = profile is not None
@@ -322,8 +410,12 @@ class StageLoader:
         decides = None if gateway is None else load_gateway(mapping(gateway), self._names, stage)
         for row in () if decides is None else decides.rows:
             chosen = row.verdict.action
-            if chosen is not None and any(action.packs for action in actions if action.name.endswith(chosen)):
-                raise refusal(mapping(gateway).line, "entries with data in a gateway are not supported")
+            if chosen is not None and any(
+                action.packs for action in actions if action.name.endswith(chosen)
+            ):
+                raise refusal(
+                    mapping(gateway).line, "entries with data in a gateway are not supported"
+                )
         hits = tuple(target(item) for item in items(body.get("hit")))
         only = body.get("next")
         miss = target(body.get("miss") if only is None else only)
@@ -355,7 +447,9 @@ class StageLoader:
         blocks: Mapping[str, tuple[str, Pairs]],
         actions: list[StageAction],
     ) -> Profile | None:
-        """Return the action profile of a table, made for the first table that uses it; None if it has none."""
+        """Return the action profile of a table, made for the first table that uses it; None if it
+        has none.
+        """
         given = mapping(body.get("p4")).get("action_profile")
         if given is None:
             return None
@@ -367,7 +461,9 @@ class StageLoader:
         profile = self._loaded.profiles.get(name)
         if profile is None:
             specs = [action.spec(action.flags, None) for action in actions]
-            profile = self._loaded.profiles[name] = Profile(name, specs, number(size, _PROFILE_SIZE))
+            profile = self._loaded.profiles[name] = Profile(
+                name, specs, number(size, _PROFILE_SIZE)
+            )
         profile.packers[label] = {action.name: action.pack for action in actions}
         profile.repack()
         return profile
@@ -385,14 +481,28 @@ class StageLoader:
         groups = HashGroups(self._names, stage)
         groups.load(body.get("input_xbar"))
         mode = body.get("mode")
-        part = number(mode.args[0]) if isinstance(mode, Invocation) and mode.name == "fair" else None
-        low, high = (0, _RESILIENT_BITS - 1) if part is None else (part * _FAIR_BITS, (part + 1) * _FAIR_BITS - 1)
+        part = (
+            number(mode.args[0]) if isinstance(mode, Invocation) and mode.name == "fair" else None
+        )
+        low, high = (
+            (0, _RESILIENT_BITS - 1)
+            if part is None
+            else (part * _FAIR_BITS, (part + 1) * _FAIR_BITS - 1)
+        )
         return groups.only(low, high, body.line)
 
     def _control(
-        self, label: str, kind: str, stage: int, body: Pairs, inner: Pairs, actions: list[StageAction]
+        self,
+        label: str,
+        kind: str,
+        stage: int,
+        body: Pairs,
+        inner: Pairs,
+        actions: list[StageAction],
     ) -> tuple[MatchTable, list[Read]]:
-        """Return the control plane's table, made for the first of its parts, and how to read its key here."""
+        """Return the control plane's table, made for the first of its parts, and how to read its
+        key here.
+        """
         p4 = mapping(body.get("p4"))
         given = p4.get("name")
         name = label if given is None or _is_preclassifier(kind, p4) else text(given)
@@ -402,7 +512,11 @@ class StageLoader:
             field_ = self._key(key, details)
             phv_name = key.name if isinstance(key, Invocation) else text(key)
             start = number(details.get("start_bit"), 0)
-            reads.append(self._names.field_reader(phv_name, start, field_.width, stage, key.line, field_.mask))
+            reads.append(
+                self._names.field_reader(
+                    phv_name, start, field_.width, stage, key.line, field_.mask
+                )
+            )
             keys.append(field_)
         table = self._loaded.tables.get(name)
         static = items(mapping(body.get("context_json")).get("static_entries"))
@@ -431,23 +545,33 @@ class StageLoader:
 
 
 def _is_preclassifier(kind: str, p4: Pairs) -> bool:
-    """Return whether a table finds the partition of an algorithmic LPM table, which has the same name in ``p4``.
+    """Return whether a table finds the partition of an algorithmic LPM table, which has the same
+    name in ``p4``.
 
-    Entries belong to the table that it precedes. They are matched by value there, whatever the partition.
+    Entries belong to the table that it precedes. They are matched by value there, whatever the
+    partition.
     """
     how = p4.get("match_type")
     return kind == "ternary_match" and how is not None and text(how) == "alpm"
 
 
 def _check_partitions(body: Pairs) -> None:
-    """Refuse an algorithmic LPM table that matches only a part of its key, because its partition stands for the rest.
+    """Refuse an algorithmic LPM table that matches only a part of its key, because its partition
+    stands for the rest.
 
     Its entries cannot be matched by value.
     """
     left_out = mapping(body.get("context_json")).get("excluded_field_msb_bits")
-    subset = [key for key, _ in mapping(body.get("p4_param_order")).pairs if name_of(key).endswith("_partition_key")]
+    subset = [
+        key
+        for key, _ in mapping(body.get("p4_param_order")).pairs
+        if name_of(key).endswith("_partition_key")
+    ]
     if items(left_out) or subset:
-        raise refusal(body.line - 1, "an LPM table whose partitions hold only a part of the key is not supported")
+        raise refusal(
+            body.line - 1,
+            "an LPM table whose partitions hold only a part of the key is not supported",
+        )
 
 
 def _insert_static(table: MatchTable, entry: Pairs) -> None:
@@ -457,7 +581,11 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
         values = mapping(node)
         if match.match == "range":
             single = values.get("value")  # a range of one number is written as that number
-            ends = (values.get("range_start"), values.get("range_end")) if single is None else (single, single)
+            ends = (
+                (values.get("range_start"), values.get("range_end"))
+                if single is None
+                else (single, single)
+            )
             key.append((number(ends[0]), number(ends[1])))
         elif match.match == "ternary":
             # p4c gives some keys that are slices a mask as wide as the whole field.
@@ -479,7 +607,9 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
 
 
 def _references(body: Pairs) -> dict[str, Invocation]:
-    """Return how a table addresses each of its memories, as ``stats: name(hash_dist 0, counter_pfe)``, by the name."""
+    """Return how a table addresses each of its memories, as ``stats: name(hash_dist 0,
+    counter_pfe)``, by the name.
+    """
     found = {}
     for key, value in body.pairs:
         if isinstance(key, Name) and key.text in ("stats", "meter", "stateful", "action"):

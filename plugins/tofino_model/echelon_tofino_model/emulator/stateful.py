@@ -1,7 +1,9 @@
-"""Stateful ALUs: two compares on a register's cell and the packet, up to four results, and one output.
+"""Stateful ALUs: two compares on a register's cell and the packet, up to four results, and one
+output.
 
-The instructions are those of `salu_inst.cpp` in `bf-asm` for Tofino 1. A compare adds its operands (each may be
-negated) and compares the sum with zero. Results are written at the end, so every instruction sees the cell as it was.
+The instructions are those of `salu_inst.cpp` in `bf-asm` for Tofino 1. A compare adds its operands
+(each may be negated) and compares the sum with zero. Results are written at the end, so every
+instruction sees the cell as it was.
 """
 
 from __future__ import annotations
@@ -10,7 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from echelon_tofino_model.emulator.assembly import Invocation, Name, Number, Term, items, mapping, number, refusal, text
+from echelon_tofino_model.emulator.assembly import (
+    Invocation,
+    Name,
+    Number,
+    Term,
+    items,
+    mapping,
+    number,
+    refusal,
+    text,
+)
 from echelon_tofino_model.emulator.assembly import Mapping as Pairs
 from echelon_tofino_model.emulator.hashing import HashGroups
 from echelon_tofino_model.emulator.phv import FieldNames, Read, joined
@@ -119,12 +131,15 @@ class StatefulAction:
 
 
 class StatefulRegister:
-    """A register array with the actions of its stateful ALU. Cells have a low half and, if dual, a high one.
+    """A register array with the actions of its stateful ALU. Cells have a low half and, if dual, a
+    high one.
 
     ``width`` is the width of a half in bits.
     """
 
-    def __init__(self, body: Pairs, name: str, names: FieldNames, stage: int, default_size: int = 1) -> None:
+    def __init__(
+        self, body: Pairs, name: str, names: FieldNames, stage: int, default_size: int = 1
+    ) -> None:
         p4 = mapping(body.get("p4"))
         self.name = name
         self.size = number(p4.get("size"), default_size)
@@ -139,10 +154,16 @@ class StatefulRegister:
         self.overruns = 0
         """The uses of an index beyond the end, which change nothing and yield 0."""
         self._params = _register_params(body)
-        # The four bits of a predicate, of which one is set, are above the lowest four of the output.
+        # The four bits of a predicate, of which one is set, are above the lowest four of the
+        # output.
         self._predicate_at = 4 + number(body.get("pred_shift"), 0)
         for key, _ in body.pairs:
-            if isinstance(key, Name) and key.text in ("math_table", "selection_table", "stage_alu_id", "offset_vpn"):
+            if isinstance(key, Name) and key.text in (
+                "math_table",
+                "selection_table",
+                "stage_alu_id",
+                "offset_vpn",
+            ):
                 raise refusal(key.line, f"a stateful ALU with '{key.text}' is not supported")
         self._inputs = _packet_words(body, self.width // 8, names, stage)
         self._names, self._stage = names, stage
@@ -152,10 +173,15 @@ class StatefulRegister:
             try:
                 self.actions[action] = self._action(action, items(instructions))
             except IndexError:
-                raise refusal(key.line, f"an instruction of '{action}' has too few operands") from None
+                raise refusal(
+                    key.line, f"an instruction of '{action}' has too few operands"
+                ) from None
 
     def read(self, index: int) -> tuple[int, int]:
-        """Return the (low, high) halves of a cell. Raises :class:`BadEntry` for an index out of range."""
+        """Return the (low, high) halves of a cell.
+
+        Raises :class:`BadEntry` for an index out of range.
+        """
         self._check(index)
         return self.low[index], self.high[index]
 
@@ -163,7 +189,9 @@ class StatefulRegister:
         """Store a cell. Raises :class:`BadEntry` for an index or a value out of range."""
         self._check(index)
         if not (0 <= low < 1 << self.width and 0 <= high < 1 << self.width):
-            raise BadEntry(f"register '{self.name}': ({low}, {high}) does not fit {self.width} bits")
+            raise BadEntry(
+                f"register '{self.name}': ({low}, {high}) does not fit {self.width} bits"
+            )
         self.low[index], self.high[index] = low, high
 
     def clear(self) -> None:
@@ -200,7 +228,9 @@ class StatefulRegister:
         self.low[index] = low
         if self.is_dual:
             self.high[index] = high
-        if action.output is None or (action.output_condition is not None and not action.output_condition(cell)):
+        if action.output is None or (
+            action.output_condition is not None and not action.output_condition(cell)
+        ):
             return 0
         match action.output:
             case "mem_lo":
@@ -225,7 +255,7 @@ class StatefulRegister:
             self.low[index] = value
         return before ^ 1 if is_inverted else before
 
-    # ------------------------------------------------------------------------------------------------------- loading
+    # -- loading -----------------------------------------------------------------------------------
 
     def _action(self, name: str, instructions: Sequence[Term]) -> StatefulAction:
         conditions: list[Condition | None] = [None, None]
@@ -240,7 +270,9 @@ class StatefulRegister:
             args = list(node.args) if isinstance(node, Invocation) else []
             base, _, kind = mnemonic.partition(".")
             if base in _COMPARES:
-                conditions[text(args[0]) in ("hi", "cmp1", "p1")] = self._compare(base, kind, args[1:], node.line)
+                conditions[text(args[0]) in ("hi", "cmp1", "p1")] = self._compare(
+                    base, kind, args[1:], node.line
+                )
             elif mnemonic.removesuffix("_at") in _BIT_RESULTS:
                 bit = mnemonic.removesuffix("_at")
             elif mnemonic == "output":
@@ -249,11 +281,14 @@ class StatefulRegister:
                 output = self._output(args[0])
             elif mnemonic != "nop":
                 results.append(self._result(mnemonic, args, conditions, node.line))
-        return StatefulAction(name, tuple(results), output, output_condition, (conditions[0], conditions[1]), bit)
+        return StatefulAction(
+            name, tuple(results), output, output_condition, (conditions[0], conditions[1]), bit
+        )
 
     def _compare(self, name: str, kind: str, args: list[Term], line: int) -> Condition:
-        """Return the compare ``name``. ``kind`` says how its sum is made: ``s`` from signed operands, ``u`` from
-        unsigned ones, ``uus`` from unsigned ones modulo the width, as a signed number.
+        """Return the compare ``name``. ``kind`` says how its sum is made: ``s`` from signed
+        operands, ``u`` from unsigned ones, ``uus`` from unsigned ones modulo the width, as a signed
+        number.
 
         The last is the sign of a difference that wraps.
         """
@@ -268,7 +303,9 @@ class StatefulRegister:
             return lambda cell: test(_signed(sum(term(cell) for term in terms), width))
         return lambda cell: test(sum(term(cell) for term in terms))
 
-    def _result(self, mnemonic: str, args: list[Term], conditions: list[Condition | None], line: int) -> _Result:
+    def _result(
+        self, mnemonic: str, args: list[Term], conditions: list[Condition | None], line: int
+    ) -> _Result:
         condition: Condition | None = None
         if args and not (isinstance(args[0], Name) and args[0].text in ("lo", "hi")):
             condition = _predicate(args.pop(0), conditions)
@@ -283,7 +320,9 @@ class StatefulRegister:
         compute, width = _ALU[mnemonic], self.width
         mask = (1 << width) - 1
         one, two = values
-        return _Result(is_high, condition, lambda cell: compute(one(cell) & mask, two(cell) & mask, width))
+        return _Result(
+            is_high, condition, lambda cell: compute(one(cell) & mask, two(cell) & mask, width)
+        )
 
     def _output(self, node: Term) -> str:
         name = node.name if isinstance(node, Invocation) else text(node)
@@ -365,7 +404,9 @@ def _one(node: Term, condition: Condition | None) -> Condition:
 
 
 def _packet_words(body: Pairs, size_bytes: int, names: FieldNames, stage: int) -> tuple[Read, Read]:
-    """Return functions for ``phv_lo`` and ``phv_hi``: consecutive words of the crossbar or, by mask, of the hash."""
+    """Return functions for ``phv_lo`` and ``phv_hi``: consecutive words of the crossbar or, by
+    mask, of the hash.
+    """
     crossbar = mapping(body.get("input_xbar"))
     reads: list[tuple[Read, int, int]] = []
     for key, value in crossbar.pairs:

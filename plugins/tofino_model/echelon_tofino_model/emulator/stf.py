@@ -1,10 +1,12 @@
-"""The run of a test in STF against a :class:`TofinoSwitch`, as :mod:`softswitch.stf.runner` runs them for v1model.
+"""The run of a test in STF against a :class:`TofinoSwitch`, as :mod:`softswitch.stf.runner` runs
+them for v1model.
 
-Among ternary entries the higher priority wins, as for v1model. Without a priority, entries are tried in the order of
-the test, and before those that have one.
+Among ternary entries the higher priority wins, as for v1model. Without a priority, entries are
+tried in the order of the test, and before those that have one.
 
-A port of Tofino receives no frame below Ethernet's minimum, and p4c's egress parsers rely on that. So a shorter packet
-of a test is padded with zeros, and the padding is taken off the end of what leaves.
+A port of Tofino receives no frame below Ethernet's minimum, and p4c's egress parsers rely on that.
+So a shorter packet of a test is padded with zeros, and the padding is taken off the end of what
+leaves.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Resul
 
 
 def run_file(program: Path, commands: Sequence[Command], file: str) -> Result:
-    """Run a test on the program in a .bfa file. Raises as `run`, and `ValueError` for another file."""
+    """Run a test on the program in a .bfa file.
+
+    Raises as `run`, and `ValueError` for another file.
+    """
     return run(load_assembly(program.read_bytes(), str(program)), commands, file)
 
 
@@ -91,7 +96,9 @@ class TofinoTest(StfRun):
     def _add(self, command: Add) -> None:
         table = self._table(command.table)
         if isinstance(command.action, ProfileChoice):
-            raise ValueError(f"table '{table.name}': members and groups are not supported for Tofino programs")
+            raise ValueError(
+                f"table '{table.name}': members and groups are not supported for Tofino programs"
+            )
         names = tuple(key.name for key in table.keys)
         key: list[KeyElement] = [None] * len(names)
         for match in command.matches:
@@ -129,21 +136,29 @@ class TofinoTest(StfRun):
         self._checked += 1
         if not COMPARE[command.relation](found, command.number):
             name = f"register {command.register}({command.index})"
-            self._fail(command.line, f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}")
+            self._fail(
+                command.line,
+                f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}",
+            )
 
     @_execute.register
     def _check_counter(self, command: CheckCounter) -> None:
         counters = self._switch.program.counters
         array = counters[resolve("counter", command.counter, counters, {})].array
         if array is None or isinstance(command.index, str):
-            raise ValueError(f"counter '{command.counter}': only arrays can be checked, by a number")
+            raise ValueError(
+                f"counter '{command.counter}': only arrays can be checked, by a number"
+            )
         packets, octets = array.read(command.index)
         self._checked += 1
         found = octets if command.unit == "bytes" else packets
         relation = command.relation if command.unit is not None else "=="
         if not COMPARE[relation](found, command.number if command.unit is not None else 0):
             name = f"counter {command.counter}({command.index})"
-            self._fail(command.line, f"{name}: expected {command.unit} {relation} {command.number}, has {found}")
+            self._fail(
+                command.line,
+                f"{name}: expected {command.unit} {relation} {command.number}, has {found}",
+            )
 
     def _table(self, wanted: str) -> MatchTable:
         tables = self._switch.program.tables

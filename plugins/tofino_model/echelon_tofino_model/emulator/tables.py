@@ -1,7 +1,8 @@
-"""Match tables as the control plane sees them: entries under the P4 program's name, in whatever stages they are.
+"""Match tables as the control plane sees them: entries under the P4 program's name, in whatever
+stages they are.
 
-Keys are matched by value with the indexes of :mod:`softswitch.lookup`. Range keys, which the hardware expands into
-ternary rows by nibbles, match the same values.
+Keys are matched by value with the indexes of :mod:`softswitch.lookup`. Range keys, which the
+hardware expands into ternary rows by nibbles, match the same values.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from dataclasses import dataclass, field
 from echelon_tofino_model.emulator.phv import Read, Vector
 from softswitch import ir
 from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
-from softswitch.lookup import Entry, ExactIndex, Index, KeyElement, MatchField, RangeIndex, make_index
+from softswitch.lookup import (
+    Entry,
+    ExactIndex,
+    Index,
+    KeyElement,
+    MatchField,
+    RangeIndex,
+    make_index,
+)
 from softswitch.stateful import MeterCell
 
 _LAST_PRIORITY = 1 << 24
@@ -20,7 +29,9 @@ _LAST_PRIORITY = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class KeyField:
-    """A field of a key: ``match`` is exact, ternary, lpm or range. ``mask`` limits the bits that count."""
+    """A field of a key: ``match`` is exact, ternary, lpm or range. ``mask`` limits the bits that
+    count.
+    """
 
     name: str
     match: str
@@ -41,7 +52,9 @@ class ActionSpec:
 
 @dataclass(slots=True)
 class TableEntry:
-    """An entry: its arguments by name, its place in direct memories, and its direct counter and meter."""
+    """An entry: its arguments by name, its place in direct memories, and its direct counter and
+    meter.
+    """
 
     key: tuple[KeyElement, ...]
     priority: int
@@ -52,7 +65,9 @@ class TableEntry:
     data: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The packed operands of the action, by the table's name in the assembly."""
     member: int | None = None
-    """The member of the table's action profile that has the action, if the entry has none of its own."""
+    """The member of the table's action profile that has the action, if the entry has none of its
+    own.
+    """
     group: int | None = None
     """The group of which a hash chooses the member."""
     packets: int = 0
@@ -70,7 +85,9 @@ class MatchTable:
     Methods raise a :class:`~softswitch.errors.TableError` with the table and the reason.
     """
 
-    def __init__(self, name: str, keys: Sequence[KeyField], actions: Sequence[ActionSpec], size: int) -> None:
+    def __init__(
+        self, name: str, keys: Sequence[KeyField], actions: Sequence[ActionSpec], size: int
+    ) -> None:
         self.name = name
         self.keys = tuple(keys)
         self.actions = {action.name: action for action in actions}
@@ -80,7 +97,9 @@ class MatchTable:
         """Whether entries name members or groups of an action profile, not actions."""
         self.default: TableEntry | None = None
         self.packers: dict[str, Mapping[str, Pack]] = {}
-        """For each table of the assembly that belongs to this one: how to pack each action's data."""
+        """For each table of the assembly that belongs to this one: how to pack each action's
+        data.
+        """
         self._initial: tuple[str, dict[str, int]] | None = None
         self._entries: dict[tuple[tuple[KeyElement, ...], int], TableEntry] = {}
         self._free: list[int] = []
@@ -88,12 +107,16 @@ class MatchTable:
         self._fields, self._ranges = _fields(self.keys)
         self._index: Index = make_index("ternary" if self.by_priority else "exact", self._fields)
 
-    # ---------------------------------------------------------------------------------------------------- controller
+    # -- controller --------------------------------------------------------------------------------
 
-    def insert(self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0) -> TableEntry:
+    def insert(
+        self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0
+    ) -> TableEntry:
         """Add an entry and return it."""
         if self.is_indirect:
-            raise BadEntry(f"table '{self.name}': its entries name members or groups of its action profile")
+            raise BadEntry(
+                f"table '{self.name}': its entries name members or groups of its action profile"
+            )
         spec = self._action(action)
         if not spec.allowed_in_entries:
             raise BadEntry(f"table '{self.name}': the action '{action}' can only be the default")
@@ -102,7 +125,12 @@ class MatchTable:
         return entry
 
     def insert_indirect(
-        self, key: Sequence[KeyElement], *, member: int | None = None, group: int | None = None, priority: int = 0
+        self,
+        key: Sequence[KeyElement],
+        *,
+        member: int | None = None,
+        group: int | None = None,
+        priority: int = 0,
     ) -> TableEntry:
         """Add an entry that leads to a member or a group and return it."""
         if not self.is_indirect:
@@ -113,18 +141,24 @@ class MatchTable:
         entry.member, entry.group = member, group
         return entry
 
-    def _new(self, key: Sequence[KeyElement], action: str, args: dict[str, int], priority: int) -> TableEntry:
+    def _new(
+        self, key: Sequence[KeyElement], action: str, args: dict[str, int], priority: int
+    ) -> TableEntry:
         normal = self._normal(key)
         priority = priority if self.by_priority else 0
         if not 0 <= priority < _LAST_PRIORITY:
-            raise BadEntry(f"table '{self.name}': the priority {priority} is not in 0..{_LAST_PRIORITY - 1}")
+            raise BadEntry(
+                f"table '{self.name}': the priority {priority} is not in 0..{_LAST_PRIORITY - 1}"
+            )
         if (normal, priority) in self._entries:
             raise DuplicateEntry(f"table '{self.name}': there is already an entry with this key")
         if len(self._entries) >= self.size:
             raise TableFull(f"table '{self.name}': all {self.size} entries are in use")
         index = self._free.pop() if self._free else len(self._entries)
         meter = MeterCell()
-        found = Entry(self._next_handle, normal, _LAST_PRIORITY - priority if self.by_priority else 0, meter)
+        found = Entry(
+            self._next_handle, normal, _LAST_PRIORITY - priority if self.by_priority else 0, meter
+        )
         entry = TableEntry(normal, priority, action, args, index, found, meter=meter)
         found.result = (entry,)
         self._next_handle += 1
@@ -132,7 +166,9 @@ class MatchTable:
         self._index.add(found)
         return entry
 
-    def modify(self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0) -> None:
+    def modify(
+        self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0
+    ) -> None:
         """Change the action of an entry."""
         entry = self.entry(key, priority)
         spec = self._action(action)
@@ -183,10 +219,12 @@ class MatchTable:
         if self._initial is not None:
             self.set_default(*self._initial)
 
-    # ---------------------------------------------------------------------------------------------------- data plane
+    # -- data plane --------------------------------------------------------------------------------
 
     def searcher(self, reads: Sequence[Read]) -> Callable[[Vector], TableEntry | None]:
-        """Return a function that searches for a packet's entry, given how to read each field of the key."""
+        """Return a function that searches for a packet's entry, given how to read each field of the
+        key.
+        """
         fields = self._fields
         masked = [_masked(read, key.mask) for read, key in zip(reads, self.keys, strict=True)]
         if isinstance(self._index, ExactIndex):
@@ -218,7 +256,9 @@ class MatchTable:
         return None if found is None else found[0]
 
     def repack(self) -> None:
-        """Pack the data of every entry again, after a table of the assembly was added to `packers`."""
+        """Pack the data of every entry again, after a table of the assembly was added to
+        `packers`.
+        """
         for entry in self._entries.values():
             if not self.is_indirect:
                 self._pack(entry)
@@ -226,11 +266,17 @@ class MatchTable:
             self._pack(self.default)
 
     def _pack(self, entry: TableEntry) -> None:
-        entry.data = {part: packs[entry.action](entry) for part, packs in self.packers.items() if entry.action in packs}
+        entry.data = {
+            part: packs[entry.action](entry)
+            for part, packs in self.packers.items()
+            if entry.action in packs
+        }
 
     def _normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
         if len(key) != len(self.keys):
-            raise BadEntry(f"table '{self.name}': the key needs {len(self.keys)} fields, not {len(key)}")
+            raise BadEntry(
+                f"table '{self.name}': the key needs {len(self.keys)} fields, not {len(key)}"
+            )
         normal = []
         for match, element in zip(self._fields, key, strict=True):
             try:
@@ -241,7 +287,10 @@ class MatchTable:
 
     def _action(self, name: str) -> ActionSpec:
         if name not in self.actions:
-            raise BadEntry(f"table '{self.name}': there is no action '{name}' (it has {', '.join(self.actions)})")
+            raise BadEntry(
+                f"table '{self.name}': there is no action '{name}' (it has"
+                f" {', '.join(self.actions)})"
+            )
         return self.actions[name]
 
     def _args(self, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
@@ -249,17 +298,24 @@ class MatchTable:
 
 
 def stand_alone(action: str, args: dict[str, int]) -> TableEntry:
-    """Return an action with its arguments that no key leads to: a default, or a member of an action profile."""
+    """Return an action with its arguments that no key leads to: a default, or a member of an action
+    profile.
+    """
     return TableEntry((), 0, action, args, 0, Entry(-1, (), 0, MeterCell()))
 
 
 def checked_args(owner: str, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
-    """Return the arguments of an action. Raise :class:`BadEntry` if they do not fit its parameters."""
+    """Return the arguments of an action.
+
+    Raise :class:`BadEntry` if they do not fit its parameters.
+    """
     for name, value in args.items():
         if name not in spec.params:
             raise BadEntry(f"{owner}, action '{spec.name}': there is no parameter '{name}'")
         if not 0 <= value < 1 << spec.params[name]:
-            raise BadEntry(f"{owner}, parameter '{name}': {value} does not fit {spec.params[name]} bits")
+            raise BadEntry(
+                f"{owner}, parameter '{name}': {value} does not fit {spec.params[name]} bits"
+            )
     missing = [name for name in spec.params if name not in args]
     if missing:
         raise BadEntry(f"{owner}, action '{spec.name}': the parameter '{missing[0]}' is missing")
@@ -267,14 +323,22 @@ def checked_args(owner: str, spec: ActionSpec, args: Mapping[str, int]) -> dict[
 
 
 def _fields(keys: Sequence[KeyField]) -> tuple[tuple[MatchField, ...], tuple[int, ...]]:
-    """Return the fields with their places in the packed key (an lpm field is the lowest), and which are ranges."""
-    order = sorted((i for i, key in enumerate(keys) if key.match != "range"), key=lambda i: keys[i].match != "lpm")
+    """Return the fields with their places in the packed key (an lpm field is the lowest), and which
+    are ranges.
+    """
+    order = sorted(
+        (i for i, key in enumerate(keys) if key.match != "range"),
+        key=lambda i: keys[i].match != "lpm",
+    )
     shifts = dict.fromkeys(range(len(keys)), 0)
     total = 0
     for i in order:
         shifts[i] = total
         total += keys[i].width
-    fields = [MatchField(ir.Key(k.name, k.match, ir.Const(0), k.width, None), shifts[i]) for i, k in enumerate(keys)]
+    fields = [
+        MatchField(ir.Key(k.name, k.match, ir.Const(0), k.width, None), shifts[i])
+        for i, k in enumerate(keys)
+    ]
     return tuple(fields), tuple(i for i, key in enumerate(keys) if key.match == "range")
 
 

@@ -28,14 +28,18 @@ WAIT_S = 20.0
 
 
 class Served:
-    """A switch with ports 1 to 8 of 100 Mbit/s, whose program is described in `small.bf-rt.json`."""
+    """A switch with ports 1 to 8 of 100 Mbit/s, whose program is described in
+    `small.bf-rt.json`.
+    """
 
     def __init__(self) -> None:
         self.now_ns = 0
         self.lock = threading.RLock()
         self.ports = {port: PortScheduler(LINE_BPS) for port in range(1, 9)}
         self.down: set[int] = set()
-        self.traffic = TrafficManager(self.ports, lambda: self.now_ns, lambda port: port not in self.down)
+        self.traffic = TrafficManager(
+            self.ports, lambda: self.now_ns, lambda port: port not in self.down
+        )
         self.schema = parse(INFO.read_bytes(), str(INFO))
         self.device = StoredDevice(self.traffic, BfrtProgram("small", self.schema))
         self.service = BfRuntime(self.device, self.lock)
@@ -63,7 +67,9 @@ class Client:
         self._schema = schema
         path = "/bfrt_proto.BfRuntime/"
         unary = self._channel.unary_unary
-        self.write_call = unary(path + "Write", bfrt.WriteRequest.SerializeToString, bfrt.WriteResponse.FromString)
+        self.write_call = unary(
+            path + "Write", bfrt.WriteRequest.SerializeToString, bfrt.WriteResponse.FromString
+        )
         self._read = self._channel.unary_stream(
             path + "Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
         )
@@ -92,7 +98,7 @@ class Client:
         self._requests.put(None)
         self._channel.close()
 
-    # -- stream and program --------------------------------------------------------------------------------------------
+    # -- stream and program ------------------------------------------------------------------------
 
     def subscribe(self, **notifications: bool) -> bfrt.StreamMessageResponse:
         """Subscribe, and return the answer. Raise grpc.RpcError."""
@@ -108,24 +114,37 @@ class Client:
         self._requests.put(request)
 
     def configure(self, action: int, configs: Sequence[bfrt.ForwardingPipelineConfig] = ()) -> None:
-        request = bfrt.SetForwardingPipelineConfigRequest(client_id=self.id, action=action, config=configs)
+        request = bfrt.SetForwardingPipelineConfigRequest(
+            client_id=self.id, action=action, config=configs
+        )
         self._set(request, timeout=WAIT_S)
 
     def bind(self, name: str = "small") -> None:
-        self.configure(bfrt.SetForwardingPipelineConfigRequest.BIND, [bfrt.ForwardingPipelineConfig(p4_name=name)])
+        self.configure(
+            bfrt.SetForwardingPipelineConfigRequest.BIND,
+            [bfrt.ForwardingPipelineConfig(p4_name=name)],
+        )
 
     def config(self) -> bfrt.GetForwardingPipelineConfigResponse:
         return self._get(bfrt.GetForwardingPipelineConfigRequest(client_id=self.id), timeout=WAIT_S)
 
-    # -- entries -------------------------------------------------------------------------------------------------------
+    # -- entries -----------------------------------------------------------------------------------
 
     def table(self, name: str) -> BfrtTable:
         return {**fixed_schema().tables, **self._schema.tables}[name]
 
     def entry(
-        self, table: str, key: dict[str, Any] | None, action: str | None = None, default: bool = False, **data: Any
+        self,
+        table: str,
+        key: dict[str, Any] | None,
+        action: str | None = None,
+        default: bool = False,
+        **data: Any,
     ) -> bfrt.TableEntry:
-        """Return an entry. Names of data fields have `_` for `.` and `$`; numbers have their field's length."""
+        """Return an entry.
+
+        Names of data fields have `_` for `.` and `$`; numbers have their field's length.
+        """
         described = self.table(table)
         entry = bfrt.TableEntry(table_id=described.id, is_default_entry=default)
         fields = {field.name: field for field in described.key}
@@ -136,11 +155,15 @@ class Client:
                 case "Exact":
                     part.exact.value = value.to_bytes(length, "big")
                 case "Ternary":
-                    part.ternary.value, part.ternary.mask = (number.to_bytes(length, "big") for number in value)
+                    part.ternary.value, part.ternary.mask = (
+                        number.to_bytes(length, "big") for number in value
+                    )
                 case "LPM":
                     part.lpm.value, part.lpm.prefix_len = value[0].to_bytes(length, "big"), value[1]
                 case "Range":
-                    part.range.low, part.range.high = (number.to_bytes(length, "big") for number in value)
+                    part.range.low, part.range.high = (
+                        number.to_bytes(length, "big") for number in value
+                    )
         if action is not None:
             entry.data.action_id = described.action_by_name[action].id
         named = {_plain(field.name): field for field in described.fields(action)}
@@ -183,21 +206,30 @@ class Client:
     def delete(self, *entries: bfrt.TableEntry, **options: Any) -> None:
         self.write(bfrt.Update.DELETE, *entries, **options)
 
-    def read_entities(self, *entities: bfrt.Entity, pipe: int = 0xFFFF, p4_name: str = "") -> list[bfrt.Entity]:
+    def read_entities(
+        self, *entities: bfrt.Entity, pipe: int = 0xFFFF, p4_name: str = ""
+    ) -> list[bfrt.Entity]:
         request = bfrt.ReadRequest(client_id=self.id, entities=entities, p4_name=p4_name)
         request.target.pipe_id = pipe
         with _errors():
-            return [entity for answer in self._read(request, timeout=WAIT_S) for entity in answer.entities]
+            return [
+                entity
+                for answer in self._read(request, timeout=WAIT_S)
+                for entity in answer.entities
+            ]
 
     def read(self, entry: bfrt.TableEntry, **options: Any) -> list[dict[str, Any]]:
         """Return entries as dicts: `key`, `action`, and data fields by name."""
         return [
-            self.shown(found.table_entry) for found in self.read_entities(bfrt.Entity(table_entry=entry), **options)
+            self.shown(found.table_entry)
+            for found in self.read_entities(bfrt.Entity(table_entry=entry), **options)
         ]
 
     def shown(self, entry: bfrt.TableEntry) -> dict[str, Any]:
         table = next(
-            t for t in (*fixed_schema().tables.values(), *self._schema.tables.values()) if t.id == entry.table_id
+            t
+            for t in (*fixed_schema().tables.values(), *self._schema.tables.values())
+            if t.id == entry.table_id
         )
         action = table.action_by_id[entry.data.action_id].name if entry.data.action_id else None
         fields = {field.id: field for field in table.fields(action)}
@@ -215,11 +247,17 @@ class Client:
                 case "exact":
                     value = int.from_bytes(part.exact.value, "big")
                 case "ternary":
-                    value = (int.from_bytes(part.ternary.value, "big"), int.from_bytes(part.ternary.mask, "big"))
+                    value = (
+                        int.from_bytes(part.ternary.value, "big"),
+                        int.from_bytes(part.ternary.mask, "big"),
+                    )
                 case "lpm":
                     value = (int.from_bytes(part.lpm.value, "big"), part.lpm.prefix_len)
                 case _:
-                    value = (int.from_bytes(part.range.low, "big"), int.from_bytes(part.range.high, "big"))
+                    value = (
+                        int.from_bytes(part.range.low, "big"),
+                        int.from_bytes(part.range.high, "big"),
+                    )
             values["key"][table.key_by_id[part.field_id].name] = value
         return values
 
@@ -237,7 +275,9 @@ class _errors:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, grpc.RpcError) or error.code() is not grpc.StatusCode.UNKNOWN:
             return
-        status = rpc_status.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+        status = rpc_status.Status.FromString(
+            dict(error.trailing_metadata())["grpc-status-details-bin"]
+        )
         parts = []
         for detail in status.details:
             part = bfrt.Error()

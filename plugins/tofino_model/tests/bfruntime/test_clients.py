@@ -51,13 +51,20 @@ def test_a_client_that_is_not_bound_names_the_program(served: Served) -> None:
 
 def test_the_descriptions_are_handed_out(client: Client) -> None:
     config = client.config()
-    assert [(one.p4_name, one.bfruntime_info) for one in config.config] == [("small", INFO.read_bytes())]
+    assert [(one.p4_name, one.bfruntime_info) for one in config.config] == [
+        ("small", INFO.read_bytes())
+    ]
     assert b"tf1.tm.queue.sched_cfg" in config.non_p4_config.bfruntime_info
 
 
 def test_a_program_is_replaced_with_all_its_entries(served: Served, client: Client) -> None:
-    client.insert(client.entry("pipe.Ingress.forward", {"hdr.ethernet.dst_addr": 1}, "Ingress.drop"))
-    client.modify(client.entry("tf1.tm.queue.sched_cfg", {"pg_id": 0, "pg_queue": 8}, max_priority="5"), pipe=0)
+    client.insert(
+        client.entry("pipe.Ingress.forward", {"hdr.ethernet.dst_addr": 1}, "Ingress.drop")
+    )
+    client.modify(
+        client.entry("tf1.tm.queue.sched_cfg", {"pg_id": 0, "pg_queue": 8}, max_priority="5"),
+        pipe=0,
+    )
     config = bfrt.ForwardingPipelineConfig(p4_name="next", bfruntime_info=INFO.read_bytes())
     config.profiles.add(profile_name="pipe", context=b"{}", binary=b"assembly")
     client.configure(_Set.VERIFY, [config])
@@ -82,7 +89,9 @@ def test_a_program_is_replaced_with_all_its_entries(served: Served, client: Clie
     [b"not JSON", b"[]", b'{"tables": [{"name": "t"}]}', b'{"tables": 3}'],
     ids=["text", "list", "table", "number"],
 )
-def test_a_program_that_cannot_be_read_changes_nothing(served: Served, client: Client, text: bytes) -> None:
+def test_a_program_that_cannot_be_read_changes_nothing(
+    served: Served, client: Client, text: bytes
+) -> None:
     config = bfrt.ForwardingPipelineConfig(p4_name="next", bfruntime_info=text)
     if text != b"[]":
         config.profiles.add()
@@ -93,21 +102,32 @@ def test_a_program_that_cannot_be_read_changes_nothing(served: Served, client: C
     assert served.device.program.name == "small"
 
 
-def test_digests_go_to_the_client_that_is_bound_to_the_program(served: Served, client: Client) -> None:
+def test_digests_go_to_the_client_that_is_bound_to_the_program(
+    served: Served, client: Client
+) -> None:
     with _another(served, 8) as other:
         other.subscribe(learn=True)
         assert served.device.on_digest is not None
         with served.lock:
             served.device.on_digest(
                 "pipe.IngressDeparser.flow_event",
-                [{"flow": 0xABC, "epoch": 1, "tstamp": 2}, {"flow": 3, "epoch": 4, "tstamp": 0xFFFFFFFF}],
+                [
+                    {"flow": 0xABC, "epoch": 1, "tstamp": 2},
+                    {"flow": 3, "epoch": 4, "tstamp": 0xFFFFFFFF},
+                ],
             )
         digest = next(client.call).digest
         assert digest.digest_id == served.schema.digests["pipe.IngressDeparser.flow_event"].id
-        values = [[int.from_bytes(field.stream, "big") for field in data.fields] for data in digest.data]
+        values = [
+            [int.from_bytes(field.stream, "big") for field in data.fields] for data in digest.data
+        ]
         assert values == [[0xABC, 1, 2], [3, 4, 0xFFFFFFFF]]
         assert [len(field.stream) for field in digest.data[0].fields] == [2, 1, 4]
-        client.send(bfrt.StreamMessageRequest(client_id=7, digest_ack=bfrt.DigestListAck(list_id=digest.list_id)))
+        client.send(
+            bfrt.StreamMessageRequest(
+                client_id=7, digest_ack=bfrt.DigestListAck(list_id=digest.list_id)
+            )
+        )
         with pytest.raises(grpc.RpcError) as caught:
             next(client.call)
         assert _code(caught) == "UNIMPLEMENTED"
@@ -120,11 +140,16 @@ def test_clients_hear_of_ports(served: Served, client: Client) -> None:
     told = next(client.call).port_status_change_notification
     assert not told.port_up
     assert client.shown(told.table_entry)["key"] == {"$DEV_PORT": 3}
-    assert [client.read(client.entry("$PORT", {"$DEV_PORT": port}))[0]["$PORT_UP"] for port in (3, 4)] == [False, True]
+    assert [
+        client.read(client.entry("$PORT", {"$DEV_PORT": port}))[0]["$PORT_UP"] for port in (3, 4)
+    ] == [False, True]
 
 
 def test_a_message_that_cannot_be_decoded_is_refused(served: Served) -> None:
-    with grpc.insecure_channel(served.server.address) as channel, pytest.raises(grpc.RpcError) as caught:
+    with (
+        grpc.insecure_channel(served.server.address) as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
         channel.unary_unary("/bfrt_proto.BfRuntime/Write")(b"\xff\xff", timeout=20)
     assert _code(caught) == "INVALID_ARGUMENT"
 

@@ -33,7 +33,11 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_command_serves_the_program_and_its_ports(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from softswitch.cli import main; sys.exit(main())"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from softswitch.cli import main; sys.exit(main())",
+    ]
     options = [
         "--no-p4",
         "--grpc-server-addr",
@@ -51,15 +55,25 @@ def test_the_command_serves_the_program_and_its_ports(tmp_path: Path) -> None:
         with Client(found[1], 1, parse(INFO.read_bytes(), "")) as client:
             client.subscribe()
             client.bind("echelon")
-            assert [entry["key"]["$DEV_PORT"] for entry in client.read(client.entry("$PORT", None))] == [5]
-            client.modify(client.entry("tf1.tm.port.sched_cfg", {"dev_port": 5}, max_rate_enable=True))
+            assert [
+                entry["key"]["$DEV_PORT"] for entry in client.read(client.entry("$PORT", None))
+            ] == [5]
+            client.modify(
+                client.entry("tf1.tm.port.sched_cfg", {"dev_port": 5}, max_rate_enable=True)
+            )
         switch.send_signal(signal.SIGTERM)
         assert switch.wait(30) == 0
 
 
 def test_a_program_that_a_client_brings_is_executed(tmp_path: Path) -> None:
-    """An assembly is loaded over BF Runtime; a packet then takes the route that a client has written."""
-    command = [sys.executable, "-c", "import sys; from softswitch.cli import main; sys.exit(main())"]
+    """An assembly is loaded over BF Runtime; a packet then takes the route that a client has
+    written.
+    """
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from softswitch.cli import main; sys.exit(main())",
+    ]
     options = ["--no-p4", "--grpc-server-addr", "127.0.0.1:0", "--bf-runtime", "127.0.0.1:0"]
     ports = [word for port in (1, 5) for word in ("-i", f"{port}@unix:{tmp_path}/{port}")]
     description = json.dumps(DESCRIPTION).encode()
@@ -78,13 +92,19 @@ def test_a_program_that_a_client_brings_is_executed(tmp_path: Path) -> None:
         assert found is not None
         with Client(found[1], 1, parse(description, "")) as client:
             client.subscribe()
-            client.configure(bfrt.SetForwardingPipelineConfigRequest.VERIFY_AND_WARM_INIT_BEGIN_AND_END, [config])
+            client.configure(
+                bfrt.SetForwardingPipelineConfigRequest.VERIFY_AND_WARM_INIT_BEGIN_AND_END, [config]
+            )
             client.bind("edge")
             key = {"hdr.ip.dst": (0x0A000000, 8)}
-            client.insert(client.entry("pipe.Ingress.route", key, "Ingress.forward", out=5, mac=GATEWAY))
+            client.insert(
+                client.entry("pipe.Ingress.route", key, "Ingress.forward", out=5, mac=GATEWAY)
+            )
             one.sendto(bytes(frame("10.2.3.4")), f"{tmp_path}/1")
             assert five.recv(2000)[:6] == GATEWAY.to_bytes(6, "big")
-            assert client.read(client.entry("pipe.Ingress.route", key))[0]["$COUNTER_SPEC_PKTS"] == 1
+            assert (
+                client.read(client.entry("pipe.Ingress.route", key))[0]["$COUNTER_SPEC_PKTS"] == 1
+            )
         switch.send_signal(signal.SIGTERM)
         assert switch.wait(30) == 0
 
@@ -94,7 +114,10 @@ def test_a_program_that_a_client_brings_is_executed(tmp_path: Path) -> None:
     [
         (["--bf-rt-info", "x.json"], "--bf-runtime"),
         (["--bf-runtime", "nowhere"], "HOST:PORT"),
-        (["--bf-runtime", "127.0.0.1:0", "--bf-rt-info", "/nonexistent/bf-rt.json"], "/nonexistent/bf-rt.json"),
+        (
+            ["--bf-runtime", "127.0.0.1:0", "--bf-rt-info", "/nonexistent/bf-rt.json"],
+            "/nonexistent/bf-rt.json",
+        ),
         (["--bf-runtime", "127.0.0.1:0", "--bf-rt-info", __file__], "not JSON"),
     ],
 )

@@ -16,7 +16,11 @@ ROLLBACK = bfrt.WriteRequest.ROLLBACK_ON_ERROR
 
 def test_entries_come_back_as_they_were_written(client: Client) -> None:
     client.insert(client.entry(FORWARD, {MAC: 0x0A0B0C0D0E0F}, SEND, port=0x1FF, qid=31))
-    client.insert(client.entry("pipe.Ingress.route", {"hdr.ipv4.dst_addr": (0x0A010203, 16)}, SEND, port=3, qid=1))
+    client.insert(
+        client.entry(
+            "pipe.Ingress.route", {"hdr.ipv4.dst_addr": (0x0A010203, 16)}, SEND, port=3, qid=1
+        )
+    )
     client.insert(
         client.entry(
             "pipe.Ingress.urgency",
@@ -30,9 +34,9 @@ def test_entries_come_back_as_they_were_written(client: Client) -> None:
         {"key": {MAC: 0x0A0B0C0D0E0F}, "action": SEND, "port": 0x1FF, "qid": 31, **counted}
     ]
     # Bits behind a prefix or outside a mask do not belong to the key.
-    assert client.read(client.entry("pipe.Ingress.route", {"hdr.ipv4.dst_addr": (0x0A01FFFF, 16)})) == [
-        {"key": {"hdr.ipv4.dst_addr": (0x0A010000, 16)}, "action": SEND, "port": 3, "qid": 1}
-    ]
+    assert client.read(
+        client.entry("pipe.Ingress.route", {"hdr.ipv4.dst_addr": (0x0A01FFFF, 16)})
+    ) == [{"key": {"hdr.ipv4.dst_addr": (0x0A010000, 16)}, "action": SEND, "port": 3, "qid": 1}]
     assert client.read(client.entry("pipe.Ingress.urgency", None)) == [
         {
             "key": {"meta.profile": (0x0F, 0x0F), "meta.slack": (5, 0xFFFFF), "$MATCH_PRIORITY": 9},
@@ -58,15 +62,30 @@ def test_each_update_of_a_batch_has_a_status(client: Client) -> None:
             client.entry(FORWARD, {MAC: 7}, "Ingress.drop"),
         )
     invalid = "INVALID_ARGUMENT"
-    assert caught.value.codes == ["OK", "ALREADY_EXISTS", invalid, invalid, invalid, "OK", "OK", "RESOURCE_EXHAUSTED"]
+    assert caught.value.codes == [
+        "OK",
+        "ALREADY_EXISTS",
+        invalid,
+        invalid,
+        invalid,
+        "OK",
+        "OK",
+        "RESOURCE_EXHAUSTED",
+    ]
     assert "qid is missing" in caught.value.texts[2]
     assert "512 does not fit 9 bits" in caught.value.texts[4]
-    assert sorted(entry["key"][MAC] for entry in client.read(client.entry(FORWARD, None))) == [1, 2, 5, 6]
+    assert sorted(entry["key"][MAC] for entry in client.read(client.entry(FORWARD, None))) == [
+        1,
+        2,
+        5,
+        6,
+    ]
 
 
 def test_a_batch_is_rolled_back_as_a_whole(client: Client) -> None:
     client.insert(
-        client.entry(FORWARD, {MAC: 1}, SEND, port=1, qid=1), client.entry(FORWARD, {MAC: 2}, SEND, port=2, qid=2)
+        client.entry(FORWARD, {MAC: 1}, SEND, port=1, qid=1),
+        client.entry(FORWARD, {MAC: 2}, SEND, port=2, qid=2),
     )
     before = client.read(client.entry(FORWARD, None))
     request = bfrt.WriteRequest(client_id=client.id, atomicity=ROLLBACK)
@@ -74,7 +93,10 @@ def test_a_batch_is_rolled_back_as_a_whole(client: Client) -> None:
     for kind, entry in (
         (bfrt.Update.INSERT, client.entry(FORWARD, {MAC: 3}, "Ingress.drop")),
         (bfrt.Update.MODIFY, client.entry(FORWARD, {MAC: 1}, "Ingress.drop")),
-        (bfrt.Update.MODIFY, client.entry("pipe.Ingress.position", {"$REGISTER_INDEX": 3}, Ingress_position_f1=8)),
+        (
+            bfrt.Update.MODIFY,
+            client.entry("pipe.Ingress.position", {"$REGISTER_INDEX": 3}, Ingress_position_f1=8),
+        ),
         (bfrt.Update.MODIFY, client.entry(FORWARD, None, "Ingress.drop", default=True)),
         (bfrt.Update.DELETE, client.entry(FORWARD, {MAC: 2})),
         (bfrt.Update.DELETE, client.entry(FORWARD, {MAC: 9})),
@@ -98,7 +120,11 @@ def test_a_modified_entry_keeps_what_is_not_given(client: Client) -> None:
     )
     client.modify(client.entry(FORWARD, {MAC: 1}, "Ingress.drop"))
     found = client.read(client.entry(FORWARD, {MAC: 1}))[0]
-    assert (found["action"], found["$COUNTER_SPEC_PKTS"], "port" in found) == ("Ingress.drop", 40, False)
+    assert (found["action"], found["$COUNTER_SPEC_PKTS"], "port" in found) == (
+        "Ingress.drop",
+        40,
+        False,
+    )
     with pytest.raises(BfrtError) as caught:
         client.modify(client.entry(FORWARD, {MAC: 2}, "Ingress.drop"))
     assert caught.value.codes == ["NOT_FOUND"]
@@ -108,7 +134,9 @@ def test_entries_are_inserted_or_modified_and_deleted_or_ignored(client: Client)
     either = bfrt.Update.INSERT_OR_MODIFY
     entry = client.entry(FORWARD, {MAC: 1}, "Ingress.drop")
     assert not client.write(either, entry).status
-    assert [status.code for status in client.write(either, entry).status] == [grpc.StatusCode.ALREADY_EXISTS.value[0]]
+    assert [status.code for status in client.write(either, entry).status] == [
+        grpc.StatusCode.ALREADY_EXISTS.value[0]
+    ]
     client.delete(entry)
     with pytest.raises(BfrtError) as caught:
         client.delete(entry)
@@ -122,7 +150,9 @@ def test_entries_are_inserted_or_modified_and_deleted_or_ignored(client: Client)
 def test_the_default_entry_is_set_within_its_actions(client: Client) -> None:
     table = "pipe.Ingress.urgency"
     client.modify(client.entry(table, None, "Ingress.drop", default=True))
-    assert client.read(client.entry(table, None, default=True)) == [{"key": {}, "action": "Ingress.drop"}]
+    assert client.read(client.entry(table, None, default=True)) == [
+        {"key": {}, "action": "Ingress.drop"}
+    ]
     with pytest.raises(BfrtError) as caught:
         client.modify(client.entry(table, None, "Ingress.set_queue", default=True, queue=1))
     assert caught.value.codes == ["INVALID_ARGUMENT"]
@@ -144,13 +174,18 @@ def test_registers_counters_and_meters_have_an_entry_for_each_index(client: Clie
         }.items()
     )
     assert (
-        client.read(client.entry("pipe.Ingress.policer", {"$METER_INDEX": 0}))[0]["$METER_SPEC_CIR_KBPS"] == 2**64 - 1
+        client.read(client.entry("pipe.Ingress.policer", {"$METER_INDEX": 0}))[0][
+            "$METER_SPEC_CIR_KBPS"
+        ]
+        == 2**64 - 1
     )
     with pytest.raises(BfrtError) as caught:
         client.modify(client.entry(register, {"$REGISTER_INDEX": 16}, Ingress_position_f1=1))
     assert caught.value.codes == ["INVALID_ARGUMENT"]
     client.delete(client.entry(register, None))
-    assert client.read(client.entry(register, {"$REGISTER_INDEX": 15}))[0]["Ingress.position.f1"] == 0
+    assert (
+        client.read(client.entry(register, {"$REGISTER_INDEX": 15}))[0]["Ingress.position.f1"] == 0
+    )
 
 
 def test_reads_select_entries_fields_and_actions(client: Client) -> None:
@@ -185,4 +220,6 @@ def test_a_large_table_comes_in_several_messages(served: Served, client: Client)
     ]
     client.insert(*entries)
     read = client.read(client.entry("pipe.Ingress.route", None))
-    assert [entry["key"]["hdr.ipv4.dst_addr"] for entry in read] == [(number << 8, 24) for number in range(1024)]
+    assert [entry["key"]["hdr.ipv4.dst_addr"] for entry in read] == [
+        (number << 8, 24) for number in range(1024)
+    ]

@@ -1,8 +1,9 @@
 """The open SDE's own client against softswitch: `bfrt_grpc`, unmodified, in its own environment.
 
-The environment variable ECHELON_BFRT_CLIENT names a folder with a package `bfrt_grpc` (open-p4studio's `client.py` and
-`info_parse.py`, and the modules that grpcio-tools makes of its `bfruntime.proto`) and with `venv/bin/python`, which has
-grpcio, protobuf, googleapis-common-protos and six. docs/tofino.md says how to make it.
+The environment variable ECHELON_BFRT_CLIENT names a folder with a package `bfrt_grpc`
+(open-p4studio's `client.py` and `info_parse.py`, and the modules that grpcio-tools makes of its
+`bfruntime.proto`) and with `venv/bin/python`, which has grpcio, protobuf, googleapis-common-protos
+and six. docs/tofino.md says how to make it.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ client.tear_down_stream()
 """
 
 
-def test_the_open_sdes_client_reads_and_writes_tables_and_the_traffic_manager(served: Served) -> None:
+def test_the_open_sdes_client_reads_and_writes_tables_and_the_traffic_manager(
+    served: Served,
+) -> None:
     assert FOLDER is not None
     done = subprocess.run(
         [Path(FOLDER) / "venv/bin/python", "-c", SCRIPT, served.server.address],
@@ -128,13 +131,21 @@ def test_the_open_sdes_client_reads_and_writes_tables_and_the_traffic_manager(se
     }
     assert seen["default"][0][0] == {"action_name": "Ingress.drop", "is_default_entry": True}
     assert seen["register"][0][0]["Ingress.position.f1"] == [77]
-    assert seen["queue"][0][0].items() >= {"min_priority": "7", "max_priority": "7", "dwrr_weight": 102}.items()
+    assert (
+        seen["queue"][0][0].items()
+        >= {
+            "min_priority": "7",
+            "max_priority": "7",
+            "dwrr_weight": 102,
+        }.items()
+    )
     assert seen["group"][0][0]["port_queue_count"] == [2, 4, 16, 10]
     assert [key["$DEV_PORT"]["value"] for _, key in seen["ports"]] == list(range(1, 9))
     assert seen["counter"][0][0]["drop_count_packets"] == 0
     # What it wrote is what the ports of the switch do.
     assert [served.ports[5].config(queue) for queue in range(3)] == [
-        QueueConfig(level=level, guaranteed_level=level, weight=100 + queue) for queue, level in enumerate((0, 3, 7))
+        QueueConfig(level=level, guaranteed_level=level, weight=100 + queue)
+        for queue, level in enumerate((0, 3, 7))
     ]
     assert served.ports[5].rate_bps == 20_000_000
     assert [served.ports[port].queues for port in (1, 2, 3)] == [4, 16, 10]

@@ -54,7 +54,10 @@ def test_a_port_comes_up_without_any_priority(served: Served, client: Client) ->
 def test_priorities_and_weights_decide_what_a_port_sends(served: Served, client: Client) -> None:
     for qid, (level, weight) in enumerate([("1", 10), ("7", 10), ("1", 30), ("HIGH", 10)]):
         key, pipe = _queue(client, 5, qid)
-        client.modify(client.entry(SCHED, key, min_priority=level, max_priority=level, dwrr_weight=weight), pipe=pipe)
+        client.modify(
+            client.entry(SCHED, key, min_priority=level, max_priority=level, dwrr_weight=weight),
+            pipe=pipe,
+        )
     for queue in range(4):
         for _ in range(4):
             served.ports[5].enqueue(queue, None, 1000, 0)
@@ -68,9 +71,16 @@ def test_a_queue_is_shaped_when_its_rate_is_enabled(served: Served, client: Clie
     key, pipe = _queue(client, 2, 0)
     client.modify(client.entry(SHAPING, key, unit="BPS", max_rate=8_000, min_rate=1_000), pipe=pipe)
     assert served.ports[2].config(0).max_rate_bps is None
-    client.modify(client.entry(SCHED, key, max_rate_enable=True, min_rate_enable=True, min_priority="3"), pipe=pipe)
+    client.modify(
+        client.entry(SCHED, key, max_rate_enable=True, min_rate_enable=True, min_priority="3"),
+        pipe=pipe,
+    )
     config = served.ports[2].config(0)
-    assert (config.min_rate_bps, config.max_rate_bps, config.guaranteed_level) == (1_000_000, 8_000_000, 3)
+    assert (config.min_rate_bps, config.max_rate_bps, config.guaranteed_level) == (
+        1_000_000,
+        8_000_000,
+        3,
+    )
     for _ in range(3):
         served.ports[2].enqueue(0, None, 1000, 0)
     assert _drain(served, 2) == [0, 0, 0]
@@ -78,12 +88,16 @@ def test_a_queue_is_shaped_when_its_rate_is_enabled(served: Served, client: Clie
 
 
 def test_a_port_is_shaped_below_its_line_rate(served: Served, client: Client) -> None:
-    client.modify(client.entry("tf1.tm.port.sched_shaping", {"dev_port": 4}, unit="BPS", max_rate=10_000))
+    client.modify(
+        client.entry("tf1.tm.port.sched_shaping", {"dev_port": 4}, unit="BPS", max_rate=10_000)
+    )
     client.modify(client.entry("tf1.tm.port.sched_cfg", {"dev_port": 4}, max_rate_enable=True))
     assert served.ports[4].rate_bps == 10_000_000
     client.modify(client.entry("tf1.tm.port.sched_shaping", {"dev_port": 4}, max_rate=4_000_000))
     assert served.ports[4].rate_bps == LINE_BPS
-    client.modify(client.entry("tf1.tm.port.sched_cfg", {"dev_port": 4}, scheduling_speed="BF_SPEED_NONE"))
+    client.modify(
+        client.entry("tf1.tm.port.sched_cfg", {"dev_port": 4}, scheduling_speed="BF_SPEED_NONE")
+    )
     served.ports[4].enqueue(0, None, 100, 0)
     assert _drain(served, 4) == []
 
@@ -99,11 +113,15 @@ def test_a_queue_waits_while_it_is_not_scheduled(served: Served, client: Client)
     assert _drain(served, 1) == [6]
 
 
-def test_a_queue_without_burst_absorption_is_as_deep_as_its_cells(served: Served, client: Client) -> None:
+def test_a_queue_without_burst_absorption_is_as_deep_as_its_cells(
+    served: Served, client: Client
+) -> None:
     key, pipe = _queue(client, 1, 0)
     buffer = "tf1.tm.queue.buffer"
     client.modify(
-        client.entry(buffer, key, "shared_pool", guaranteed_cells=20, pool_max_cells=5, dynamic_baf="DISABLE"),
+        client.entry(
+            buffer, key, "shared_pool", guaranteed_cells=20, pool_max_cells=5, dynamic_baf="DISABLE"
+        ),
         pipe=pipe,
     )
     for _ in range(3):
@@ -121,7 +139,9 @@ def test_a_group_gives_all_its_queues_to_one_port(served: Served, client: Client
     assert [served.ports[port].queues for port in (4, 5, 6, 7)] == [0, 32, 0, 0]
     found = client.read(client.entry("tf1.tm.port.cfg", {"dev_port": 5}))[0]
     assert found["egress_qid_queues"] == list(range(32))
-    assert client.read(client.entry("tf1.tm.port.cfg", {"dev_port": 4}))[0]["egress_qid_queues"] == []
+    assert (
+        client.read(client.entry("tf1.tm.port.cfg", {"dev_port": 4}))[0]["egress_qid_queues"] == []
+    )
     mapped = client.read(client.entry("tf1.tm.queue.map", {"pg_id": 1, "pg_queue": 31}), pipe=0)[0]
     assert (mapped["dev_port"], mapped["queue_nr"], mapped["ingress_qid_list"]) == (5, 31, [31])
     client.modify(client.entry(SCHED, {"pg_id": 1, "pg_queue": 31}, max_priority="4"), pipe=0)
@@ -129,7 +149,9 @@ def test_a_group_gives_all_its_queues_to_one_port(served: Served, client: Client
     assert served.traffic.queue_nr(5, 31) == 31
     served.ports[5].enqueue(30, None, 100, 0)
     with pytest.raises(BfrtError) as caught:
-        client.modify(client.entry(GROUP, {"pg_id": 1}, "seq", port_queue_count=[8, 8, 8, 8]), pipe=0)
+        client.modify(
+            client.entry(GROUP, {"pg_id": 1}, "seq", port_queue_count=[8, 8, 8, 8]), pipe=0
+        )
     assert "queue 30 of port 5" in caught.value.texts[0]
     assert served.ports[5].queues == 32
     _drain(served, 5)
@@ -148,8 +170,18 @@ def test_a_group_gives_all_its_queues_to_one_port(served: Served, client: Client
         (SCHED, {"pg_id": 0, "pg_queue": 10}, {"dwrr_weight": 1024}, ["INVALID_ARGUMENT"]),
         (SHAPING, {"pg_id": 0, "pg_queue": 9}, {"unit": "PPS"}, ["UNIMPLEMENTED"]),
         ("tf1.tm.port.cfg", {"dev_port": 1}, {"pg_id": 1}, ["UNIMPLEMENTED"]),
-        ("tf1.tm.port.sched_cfg", {"dev_port": 72}, {"max_rate_enable": True}, ["INVALID_ARGUMENT"]),
-        ("tf1.tm.counter.queue", {"pg_id": 0, "pg_queue": 1}, {"drop_count_packets": 5}, ["INVALID_ARGUMENT"]),
+        (
+            "tf1.tm.port.sched_cfg",
+            {"dev_port": 72},
+            {"max_rate_enable": True},
+            ["INVALID_ARGUMENT"],
+        ),
+        (
+            "tf1.tm.counter.queue",
+            {"pg_id": 0, "pg_queue": 1},
+            {"drop_count_packets": 5},
+            ["INVALID_ARGUMENT"],
+        ),
         ("$PORT", {"$DEV_PORT": 9}, {"PORT_ENABLE": True}, ["NOT_FOUND"]),
     ],
 )
@@ -181,15 +213,20 @@ def test_ports_are_removed_added_and_disabled(served: Served, client: Client) ->
     assert _drain(served, 2) == []
     client.delete(client.entry("$PORT", {"$DEV_PORT": 2}))
     assert len(client.read(ports)) == 7
-    added = client.entry("$PORT", {"$DEV_PORT": 2}, SPEED="BF_SPEED_10G", FEC="BF_FEC_TYP_NONE", PORT_ENABLE=True)
+    added = client.entry(
+        "$PORT", {"$DEV_PORT": 2}, SPEED="BF_SPEED_10G", FEC="BF_FEC_TYP_NONE", PORT_ENABLE=True
+    )
     client.insert(added)
     assert _drain(served, 2) == [0]
     with pytest.raises(BfrtError) as caught:
-        client.insert(added, client.entry("$PORT", {"$DEV_PORT": 9}, SPEED="BF_SPEED_10G", FEC="BF_FEC_TYP_NONE"))
+        client.insert(
+            added,
+            client.entry("$PORT", {"$DEV_PORT": 9}, SPEED="BF_SPEED_10G", FEC="BF_FEC_TYP_NONE"),
+        )
     assert caught.value.codes == ["ALREADY_EXISTS", "INVALID_ARGUMENT"]
 
 
-# -- the division of a group's queues ---------------------------------------------------------------------------------
+# -- the division of a group's queues --------------------------------------------------------------
 
 
 def _between(cuts: list[int]) -> list[int]:
@@ -203,7 +240,11 @@ counts = st.lists(st.integers(0, 32), min_size=4, max_size=4).map(_between)
 def test_every_queue_has_one_port_and_every_logical_queue_a_queue_of_its_port(
     given_counts: list[int], how: str
 ) -> None:
-    make = {"sequential": PortGroup.sequential, "even": PortGroup.even, "cropped": PortGroup().cropped}[how]
+    make = {
+        "sequential": PortGroup.sequential,
+        "even": PortGroup.even,
+        "cropped": PortGroup().cropped,
+    }[how]
     group = make(given_counts)
     owned = [group.owner(queue) for queue in range(LOGICAL_QUEUES)]
     for port, count in enumerate(given_counts):
@@ -214,7 +255,9 @@ def test_every_queue_has_one_port_and_every_logical_queue_a_queue_of_its_port(
 
 
 def test_the_maps_are_those_of_the_open_sdes_documentation() -> None:
-    assert PortGroup.even([8, 8, 8, 8]).maps[0] == tuple(queue for queue in range(8) for _ in range(4))
+    assert PortGroup.even([8, 8, 8, 8]).maps[0] == tuple(
+        queue for queue in range(8) for _ in range(4)
+    )
     assert PortGroup.even([17, 0, 0, 0]).maps[0] == (*range(17), *[0] * 15)
     assert PortGroup().cropped([5, 5, 5, 5]).maps[2] == (0, 1, 2, 3, 4, 0, 0, 0) * 4
     custom = PortGroup.sequential([2, 4, 16, 10])

@@ -1,4 +1,5 @@
-"""A small program around the instructions under test: eight words come in, the stages work on them, eight go out.
+"""A small program around the instructions under test: eight words come in, the stages work on them,
+eight go out.
 
 The packet has W0, W1, H0, H1, B0, B1 and a padding of two bytes. It leaves on port 3 after stage 1.
 """

@@ -1,4 +1,6 @@
-"""Checksums over a payload that the switch does not parse: residuals in the parser, updates in the deparser."""
+"""Checksums over a payload that the switch does not parse: residuals in the parser, updates in the
+deparser.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ WORD = st.integers(0, 0xFFFF)
 
 
 @given(WORD, WORD, WORD, st.binary(max_size=60).map(lambda data: data + bytes(len(data) % 2)))
-def test_a_residual_keeps_the_payload_in_the_checksum(src: int, dst: int, later: int, payload: bytes) -> None:
+def test_a_residual_keeps_the_payload_in_the_checksum(
+    src: int, dst: int, later: int, payload: bytes
+) -> None:
     before = struct.pack("!HHHH", src, dst, 0, later) + payload
     checksum = ~total(before) & 0xFFFF
     sent = struct.pack("!HHHH", src, dst, checksum, later) + payload

@@ -15,7 +15,8 @@ from softswitch.cli import main
 COMMAND = Path(sys.executable).with_name("softswitch")
 PROGRAMS = Path(__file__).parent / "programs"
 FRAME = bytes.fromhex(
-    "020000000002 020000000001 0800 4500001c 00000000 4011 66cf 0a000001 0a000002 03e8 07d0 0008 0000"
+    "020000000002 020000000001 0800 4500001c 00000000 4011 66cf 0a000001 0a000002 03e8 07d0 0008"
+    " 0000"
 )
 SENT = bytes.fromhex("020000000009 020000000001 0800 4500001c 00000000 3f11 67cf") + FRAME[26:]
 
@@ -66,7 +67,9 @@ def test_a_damaged_program_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_packets_pass_in_real_time(tmp_path: Path) -> None:
     entries = tmp_path / "entries.stf"
-    entries.write_text("add Ingress.route ip.dst:0x0a000000/8 Ingress.forward(out:5, mac:0x020000000009)\n")
+    entries.write_text(
+        "add Ingress.route ip.dst:0x0a000000/8 Ingress.forward(out:5, mac:0x020000000009)\n"
+    )
     command = [str(COMMAND), "tofino", str(PROGRAMS / "edge.bfa"), "--setup", str(entries)]
     for port in (3, 5):
         command += ["-i", f"{port}@unix:{tmp_path}/{port}"]
@@ -75,7 +78,9 @@ def test_packets_pass_in_real_time(tmp_path: Path) -> None:
         sockets[port] = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sockets[port].bind(f"{tmp_path}/{port}.peer")
         sockets[port].settimeout(60)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("softswitch tofino: ")
         sockets[3].sendto(FRAME, f"{tmp_path}/3")
@@ -99,7 +104,12 @@ def test_the_higher_priority_wins_and_entries_without_one_come_first(tmp_path: P
     )
     datagram = "4500001c 00000000 4011 66cf 0a000001 0a000002 03e8 07d0 0008 0000"
     for entries, port in ((low + high, 8), (high + low, 8), (low + none + high, 9)):
-        sent = f"000000000009 020000000001 0800 45b8001c 00010000 3f11 {'*' * 20} 03e8 {port:04x} 0008 **** $"
+        sent = (
+            f"000000000009 020000000001 0800 45b8001c 00010000 3f11 {'*' * 20} 03e8 {port:04x} 0008"
+            " **** $"
+        )
         test = tmp_path / "priorities.stf"
-        test.write_text(f"{setup}{entries}packet 3 020000000002 020000000001 0800 {datagram}\nexpect 5 {sent}\n")
+        test.write_text(
+            f"{setup}{entries}packet 3 020000000002 020000000001 0800 {datagram}\nexpect 5 {sent}\n"
+        )
         assert main(["stf", str(PROGRAMS / "gate.bfa"), str(test)]) == 0

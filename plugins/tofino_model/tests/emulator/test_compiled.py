@@ -74,7 +74,8 @@ PORTS = st.sampled_from([53, 54, 999, 1000, 1500, 1999, 2000]) | st.integers(0, 
             st.sampled_from(sorted(PLACES)),
             PORTS,
             st.integers(0, 255),
-            # Below Ethernet's shortest frame a packet has padding that scapy takes for no part of the datagram.
+            # Below Ethernet's shortest frame a packet has padding that scapy takes for no part of
+            # the datagram.
             st.binary(min_size=18, max_size=64),
         ),
         min_size=1,
@@ -90,9 +91,13 @@ def test_packets_leave_as_the_source_says(packets: list[tuple[str, int, int, byt
         kind = class_of(dport, tos)
         counts[kind] += 1
         octets[kind] += len(data) - 14
-        assert switch.process(3, data, 0) == [(PLACES[dst], expected(data, PLACES[dst], counts[kind]))]
+        assert switch.process(3, data, 0) == [
+            (PLACES[dst], expected(data, PLACES[dst], counts[kind]))
+        ]
     register = switch.program.registers["Ingress.counts"].register
-    assert [register.read(kind) for kind in range(4)] == [(counts[kind], octets[kind]) for kind in range(4)]
+    assert [register.read(kind) for kind in range(4)] == [
+        (counts[kind], octets[kind]) for kind in range(4)
+    ]
 
 
 def test_the_default_action_of_a_switch_statement_decides_what_follows() -> None:
@@ -101,7 +106,11 @@ def test_the_default_action_of_a_switch_statement_decides_what_follows() -> None
     assert Ether(data)[IP].flags == "DF"
     switch.program.tables["Ingress.translation"].set_default("Ingress.translate", {"port": 99})
     ((_, data),) = switch.process(3, frame("10.1.0.1", 1500, 0, bytes(18)), 0)
-    assert (Ether(data)[UDP].dport, Ether(data)[IP].tos, int(Ether(data)[IP].flags)) == (99, 0xB8, 0)
+    assert (Ether(data)[UDP].dport, Ether(data)[IP].tos, int(Ether(data)[IP].flags)) == (
+        99,
+        0xB8,
+        0,
+    )
 
 
 def test_packets_without_a_route_are_dropped() -> None:
@@ -112,7 +121,9 @@ def test_packets_without_a_route_are_dropped() -> None:
 
 
 def test_a_parser_that_lost_its_selects_is_noticed() -> None:
-    """p4c's change 5063 dropped the selects of parsers: only the last row of each state was left."""
+    """p4c's change 5063 dropped the selects of parsers: only the last row of each state was
+    left.
+    """
     state = "      match: [ half ]\n      0x0800:\n"
     assert state in TEXT
     head, _, tail = TEXT.partition(state)
@@ -124,7 +135,9 @@ def test_a_parser_that_lost_its_selects_is_noticed() -> None:
 
 def test_the_output_of_a_compiler_that_ended_early_is_refused() -> None:
     cut = TEXT[: TEXT.index("    instruction: route_0$atcam")]
-    with pytest.raises(ProgramError, match=r"gate\.bfa, line \d+: the table 'route_0\$atcam\$lt0' has no actions"):
+    with pytest.raises(
+        ProgramError, match=r"gate\.bfa, line \d+: the table 'route_0\$atcam\$lt0' has no actions"
+    ):
         load_assembly(cut, "gate.bfa")
 
 
@@ -132,4 +145,7 @@ def test_a_partition_that_stands_for_a_part_of_the_key_is_refused() -> None:
     old = "excluded_field_msb_bits: ["
     assert old in TEXT
     with pytest.raises(ProgramError, match=r"gate\.bfa, line \d+: .*only a part of the key"):
-        load_assembly(TEXT.replace(old, f"{old} {{ field_name: hdr.ipv4.dst, msb_bits_excluded: 7 }}, "), "gate.bfa")
+        load_assembly(
+            TEXT.replace(old, f"{old} {{ field_name: hdr.ipv4.dst, msb_bits_excluded: 7 }}, "),
+            "gate.bfa",
+        )

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from echelon_tofino_model.bfruntime.device import BfrtProgram, Data, Entries, Key, Lpm, Range, Ternary
+from echelon_tofino_model.bfruntime.device import (
+    BfrtProgram,
+    Data,
+    Entries,
+    Key,
+    Lpm,
+    Range,
+    Ternary,
+)
 from echelon_tofino_model.bfruntime.schema import parse
 from echelon_tofino_model.bfruntime.traffic import TrafficManager
 from echelon_tofino_model.emulator import TofinoSwitch
@@ -21,13 +29,29 @@ from softswitch.tm import PortScheduler
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def field(number: int, name: str, bits: int, match: str = "", kind: str = "bytes") -> dict[str, Any]:
+def field(
+    number: int, name: str, bits: int, match: str = "", kind: str = "bytes"
+) -> dict[str, Any]:
     described: dict[str, Any] = {"type": kind, "width": bits} if kind == "bytes" else {"type": kind}
-    found = {"id": number, "name": name, "repeated": False, "mandatory": False, "read_only": False, "type": described}
+    found = {
+        "id": number,
+        "name": name,
+        "repeated": False,
+        "mandatory": False,
+        "read_only": False,
+        "type": described,
+    }
     return {**found, "match_type": match} if match else found
 
 
-def table(number: int, name: str, size: int, key: list[Any], actions: Mapping[str, list[Any]], data: list[Any]) -> Any:
+def table(
+    number: int,
+    name: str,
+    size: int,
+    key: list[Any],
+    actions: Mapping[str, list[Any]],
+    data: list[Any],
+) -> Any:
     return {
         "name": name,
         "id": number,
@@ -49,8 +73,14 @@ DESCRIPTION = {
             "pipe.Ingress.route",
             64,
             [field(1, "hdr.ip.dst", 32, "LPM")],
-            {"Ingress.forward": [field(1, "out", 9), field(2, "mac", 48)], "Ingress.spread": [field(1, "to", 16)]},
-            [field(3, "$COUNTER_SPEC_BYTES", 0, kind="uint64"), field(4, "$COUNTER_SPEC_PKTS", 0, kind="uint64")],
+            {
+                "Ingress.forward": [field(1, "out", 9), field(2, "mac", 48)],
+                "Ingress.spread": [field(1, "to", 16)],
+            },
+            [
+                field(3, "$COUNTER_SPEC_BYTES", 0, kind="uint64"),
+                field(4, "$COUNTER_SPEC_PKTS", 0, kind="uint64"),
+            ],
         ),
         table(
             2,
@@ -66,7 +96,11 @@ DESCRIPTION = {
         ),
     ],
     "learn_filters": [
-        {"id": 9, "name": "pipe.Ingress.unknown", "fields": [field(1, "source", 48), field(2, "port", 9)]}
+        {
+            "id": 9,
+            "name": "pipe.Ingress.unknown",
+            "fields": [field(1, "source", 48), field(2, "port", 9)],
+        }
     ],
 }
 GATEWAY = 0x020000000009
@@ -107,7 +141,12 @@ def test_entries_reach_packets_and_counters_come_back(running: Running) -> None:
     counted = route.get(ROUTE)
     assert counted.action == "Ingress.forward"
     octets = len(frame("10.2.3.4")) + 4
-    assert counted.fields == {"out": 5, "mac": GATEWAY, "$COUNTER_SPEC_PKTS": 1, "$COUNTER_SPEC_BYTES": octets}
+    assert counted.fields == {
+        "out": 5,
+        "mac": GATEWAY,
+        "$COUNTER_SPEC_PKTS": 1,
+        "$COUNTER_SPEC_BYTES": octets,
+    }
     route.modify(ROUTE, Data("Ingress.forward", {"out": 6, "mac": GATEWAY}))
     assert running.ports() == [6]
     route.modify(ROUTE, Data(None, {"$COUNTER_SPEC_PKTS": 70}))
@@ -128,7 +167,9 @@ def test_the_entries_of_the_program_itself_are_there(running: Running) -> None:
 
 
 def test_the_lower_priority_number_wins_and_queues_follow_the_port_map(running: Running) -> None:
-    running.entries("pipe.Ingress.route").insert(ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY}))
+    running.entries("pipe.Ingress.route").insert(
+        ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY})
+    )
     classes = running.entries("pipe.Ingress.classes")
 
     def queue() -> int:
@@ -162,22 +203,31 @@ def test_what_the_program_refuses_is_not_kept(running: Running) -> None:
 def test_digests_have_the_names_of_the_description(running: Running) -> None:
     heard: list[tuple[str, Any]] = []
     running.device.on_digest = lambda name, messages: heard.append((name, messages))
-    running.entries("pipe.Ingress.route").insert(ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY}))
+    running.entries("pipe.Ingress.route").insert(
+        ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY})
+    )
     running.ports()
     assert heard == [("pipe.Ingress.unknown", [{"source": 0x020000000001, "port": 1}])]
 
 
 def test_a_digest_of_other_fields_is_refused(running: Running) -> None:
-    one = {**DESCRIPTION, "learn_filters": [{"id": 9, "name": "pipe.Ingress.unknown", "fields": [field(1, "a", 48)]}]}
+    one = {
+        **DESCRIPTION,
+        "learn_filters": [{"id": 9, "name": "pipe.Ingress.unknown", "fields": [field(1, "a", 48)]}],
+    }
     schema = parse(json.dumps(one).encode(), "bf-rt.json")
     with pytest.raises(ValueError, match=r"edge\.bfa: the digest 'Ingress\.unknown'"):
         running.device.load(BfrtProgram("edge", schema, binary=running.program.binary))
 
 
 def test_a_program_is_replaced_as_a_whole_or_not_at_all(running: Running) -> None:
-    running.entries("pipe.Ingress.route").insert(ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY}))
+    running.entries("pipe.Ingress.route").insert(
+        ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY})
+    )
     with pytest.raises(ValueError, match=r"broken\.bfa, line 1: "):
-        running.device.load(BfrtProgram("broken", running.program.schema, binary=b"nonsense ingress:\n  a: 1\n"))
+        running.device.load(
+            BfrtProgram("broken", running.program.schema, binary=b"nonsense ingress:\n  a: 1\n")
+        )
     assert running.ports() == [5]
     running.device.load(running.program)
     assert len(running.switches) == 2

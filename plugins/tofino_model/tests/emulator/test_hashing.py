@@ -35,7 +35,8 @@ def hashed(expression: str, seed: int = 0) -> Words:
 
 
 CRC32 = hashed(
-    "slice(stripe(crc_rev(0x82608edb, 0xffffffff, 0xffffffff, 80, { 48: w.a, 16: w.b, 0: h.a }, { })), 0..31)",
+    "slice(stripe(crc_rev(0x82608edb, 0xffffffff, 0xffffffff, 80, { 48: w.a, 16: w.b, 0: h.a }, {"
+    " })), 0..31)",
     seed=zlib.crc32(bytes(10)),
 )
 XOR = hashed("xor(32, { 32: w.a, 0: w.b })")
@@ -55,7 +56,9 @@ def test_exclusive_or_and_stripes(a: int, b: int) -> None:
 
 @given(WORD, WORD)
 def test_a_random_hash_is_linear(a: int, b: int) -> None:
-    assert RANDOM(a, 0, 0, 0, 0, 0)[0] ^ RANDOM(b, 0, 0, 0, 0, 0)[0] == RANDOM(a ^ b, 0, 0, 0, 0, 0)[0]
+    assert (
+        RANDOM(a, 0, 0, 0, 0, 0)[0] ^ RANDOM(b, 0, 0, 0, 0, 0)[0] == RANDOM(a ^ b, 0, 0, 0, 0, 0)[0]
+    )
 
 
 RANDOM = hashed("random(w.a, w.b)")

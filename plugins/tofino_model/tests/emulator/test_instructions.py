@@ -144,7 +144,9 @@ def test_random_numbers_are_those_of_the_seed() -> None:
     assert drawn[0] == drawn[1] != 0
 
 
-@pytest.mark.parametrize(("turn_a", "turn_b", "mask"), [(0, 0, 0b1010), (1, 0, 0b0110), (3, 2, 0b0001)])
+@pytest.mark.parametrize(
+    ("turn_a", "turn_b", "mask"), [(0, 0, 0b1010), (1, 0, 0b0110), (3, 2, 0b0001)]
+)
 def test_bytes_of_two_sources_rotated_to_the_right(turn_a: int, turn_b: int, mask: int) -> None:
     work = Words(one_action(f"- byte-rotate-merge w.a, w.b, w.a, {turn_a}, {turn_b}, {mask}"))
 
@@ -152,7 +154,8 @@ def test_bytes_of_two_sources_rotated_to_the_right(turn_a: int, turn_b: int, mas
     def check(a: int, b: int) -> None:
         one, two = (value.to_bytes(4, "little") for value in (b, a))
         expected = bytes(
-            one[(byte + turn_a) % 4] if mask >> byte & 1 else two[(byte + turn_b) % 4] for byte in range(4)
+            one[(byte + turn_a) % 4] if mask >> byte & 1 else two[(byte + turn_b) % 4]
+            for byte in range(4)
         )
         assert work(a, b, 0, 0, 0, 0)[0] == int.from_bytes(expected, "little")
 

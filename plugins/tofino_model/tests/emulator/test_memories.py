@@ -1,4 +1,6 @@
-"""Counters and meters beside tables, tables in several stages, and the order in which tables follow one another."""
+"""Counters and meters beside tables, tables in several stages, and the order in which tables follow
+one another.
+"""
 
 from __future__ import annotations
 
@@ -242,6 +244,17 @@ def test_a_gateway_compares_fields_and_ranges(split: Words) -> None:
     after.insert([3], "Ingress.two", {})
     split.program.tables["Ingress.wide"].insert([1000], "Ingress.mark", {"tag": 2})
     split.program.tables["Ingress.wide"].modify([1], "Ingress.mark", {"tag": 3})
-    # Equal fields (2 and 2) run the table; unequal ones (3 and 2) only if the high nibble of B1 is 4 to 7.
+    # Equal fields (2 and 2) run the table; unequal ones (3 and 2) only if the high nibble of B1 is
+    # 4 to 7.
     assert split(1000, 0, 0, 0, 0, 0)[4] == 22
-    assert [split(1, 0, 0, 0, 0, nibble << 4)[4] for nibble in range(9)] == [0, 0, 0, 0, 22, 22, 22, 22, 0]
+    assert [split(1, 0, 0, 0, 0, nibble << 4)[4] for nibble in range(9)] == [
+        0,
+        0,
+        0,
+        0,
+        22,
+        22,
+        22,
+        22,
+        0,
+    ]

@@ -1,7 +1,9 @@
-"""p4c's own STF tests for v1model, compiled for Tofino by p4c and executed here, with the packets that p4c expects.
+"""p4c's own STF tests for v1model, compiled for Tofino by p4c and executed here, with the packets
+that p4c expects.
 
-The environment variable ECHELON_P4C_TOFINO names the compiler (`p4c-barefoot`) and ECHELON_P4C_TESTDATA the folder
-`testdata/p4_16_samples` of the same p4c. Nothing of either is a part of this project.
+The environment variable ECHELON_P4C_TOFINO names the compiler (`p4c-barefoot`) and
+ECHELON_P4C_TESTDATA the folder `testdata/p4_16_samples` of the same p4c. Nothing of either is a
+part of this project.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from echelon_tofino_model.emulator.stf import run
 from softswitch.stf import parse
 from tests.needs import needs
 
-COMPILER, FOLDER = os.environ.get("ECHELON_P4C_TOFINO", ""), os.environ.get("ECHELON_P4C_TESTDATA", "")
+COMPILER, FOLDER = (
+    os.environ.get("ECHELON_P4C_TOFINO", ""),
+    os.environ.get("ECHELON_P4C_TESTDATA", ""),
+)
 
 pytestmark = [pytest.mark.long, needs("p4c for Tofino")]
 
@@ -51,7 +56,9 @@ _WITH_PORT_0 = """
     issue2375-1 issue2375 issue2383 issue2392 issue2614 issue447 issue635 issue655 opassign1
     subparser-with-header-stack
 """
-"""The tests whose programs never choose a port: v1model sends such packets to port 0, Tofino drops them."""
+"""The tests whose programs never choose a port: v1model sends such packets to port 0, Tofino drops
+them.
+"""
 
 
 @pytest.mark.parametrize("name", _AS_COMPILED.split())
@@ -68,7 +75,18 @@ def compiled(name: str, folder: Path) -> str:
     """Return the assembly that the compiler makes of a test's program."""
     source = Path(FOLDER) / f"{name}-bmv2.p4"
     include = Path(FOLDER).parents[1] / "p4include"
-    options = ["--target", "tofino", "--arch", "v1model", "--std", "p4-16", "-I", str(include), "-o", str(folder)]
+    options = [
+        "--target",
+        "tofino",
+        "--arch",
+        "v1model",
+        "--std",
+        "p4-16",
+        "-I",
+        str(include),
+        "-o",
+        str(folder),
+    ]
     subprocess.run([COMPILER, *options, str(source)], check=True, capture_output=True, timeout=300)
     return (folder / "pipe" / f"{name}-bmv2.bfa").read_text()
 
@@ -97,5 +115,7 @@ def with_port_0(assembly: str) -> str:
     if "  init_zero: [ " in head:
         head = head.replace("  init_zero: [ ", f"  init_zero: [ {container}, ", 1)
     else:
-        head = head.replace("parser ingress:\n", f"parser ingress:\n  init_zero: [ {container} ]\n", 1)
+        head = head.replace(
+            "parser ingress:\n", f"parser ingress:\n  init_zero: [ {container} ]\n", 1
+        )
     return head + mark + ingress + egress + others

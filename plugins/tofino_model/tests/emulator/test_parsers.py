@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from echelon_tofino_model.emulator.assembly import Interval, Invocation, Mapping, Name, Number, Pattern, read_sections
+from echelon_tofino_model.emulator.assembly import (
+    Interval,
+    Invocation,
+    Mapping,
+    Name,
+    Number,
+    Pattern,
+    read_sections,
+)
 from echelon_tofino_model.emulator.parser import PhvParser, load_parser
 from echelon_tofino_model.emulator.phv import FieldNames, container
 from softswitch import ProgramError
@@ -65,7 +73,9 @@ def test_a_short_packet_is_an_error_that_the_program_can_read() -> None:
 
 
 def test_no_row_that_matches_is_an_error() -> None:
-    only = parser("parser egress:\n  start: a\n  a:\n    match: [ byte1 ]\n    0x07:\n      next: end\n")
+    only = parser(
+        "parser egress:\n  start: a\n  a:\n    match: [ byte1 ]\n    0x07:\n      next: end\n"
+    )
     assert only.parse(bytes(8)).errors == 1
 
 
@@ -105,7 +115,9 @@ def test_the_grammar() -> None:
         "    - key: 1\n"
         "      other: 2\n"
     )
-    assert [node.text if isinstance(node, Name) else node for node in section.params[1:]] == ["ingress"]
+    assert [node.text if isinstance(node, Name) else node for node in section.params[1:]] == [
+        "ingress"
+    ]
     assert isinstance(section.value, Mapping)
     ((key, body),) = section.value.pairs
     assert isinstance(key, Invocation)
@@ -113,7 +125,13 @@ def test_the_grammar() -> None:
     assert isinstance(body, Mapping)
     values = dict(enumerate(value for _, value in body.pairs))
     assert values[0] == Name(3, "a # b")
-    assert values[1].items == (Number(4, 1), Number(4, 16), Number(4, -3), Pattern(4, 4, 5), Interval(4, 4, 7))  # type: ignore[attr-defined]
+    assert values[1].items == (
+        Number(4, 1),
+        Number(4, 16),
+        Number(4, -3),
+        Pattern(4, 4, 5),
+        Interval(4, 4, 7),
+    )  # type: ignore[attr-defined]
     assert (values[2], values[3]) == (Number(5, 1), Number(6, 2))
     added, called, both = values[4].items  # type: ignore[attr-defined]
     assert (added.name, len(added.args), added.args[1].name) == ("add", 3, "&")

@@ -13,8 +13,12 @@ from softswitch.errors import BadEntry
 WORD = st.integers(0, 2**32 - 1)
 
 
-def register(instructions: str, form: str = "lo: 32, hi: 32", size: int = 4, words: str = "64: w.a, 96: w.b") -> Words:
-    """Return a program that runs a RegisterAction on the cell that B0 names and sends its output in W0."""
+def register(
+    instructions: str, form: str = "lo: 32, hi: 32", size: int = 4, words: str = "64: w.a, 96: w.b"
+) -> Words:
+    """Return a program that runs a RegisterAction on the cell that B0 names and sends its output in
+    W0.
+    """
     lines = "\n".join(f"      - {line}" for line in instructions.split("; "))
     return Words(
         one_action(
@@ -52,9 +56,12 @@ def cell(work: Words, index: int) -> tuple[int, int]:
 
 @given(st.lists(st.tuples(WORD, WORD, st.integers(0, 3)), max_size=8))
 def test_two_compares_and_four_results(packets: list[tuple[int, int, int]]) -> None:
-    """Keep the larger of two words and count how often the smaller one was at least the one kept."""
+    """Keep the larger of two words and count how often the smaller one was at least the one
+    kept.
+    """
     work = register(
-        "grt.u lo, lo, -phv_lo; geq.u hi, phv_hi, -lo; alu_b !cmplo, lo, phv_lo; add cmphi, hi, hi, 1; output alu_lo"
+        "grt.u lo, lo, -phv_lo; geq.u hi, phv_hi, -lo; alu_b !cmplo, lo, phv_lo; add cmphi, hi, hi,"
+        " 1; output alu_lo"
     )
     model = dict.fromkeys(range(4), (0, 0))
     for a, b, index in packets:
@@ -85,14 +92,23 @@ def test_the_later_of_two_times_that_wrap(stamp: int, before: int) -> None:
 
 
 def test_outputs() -> None:
-    for output, expected in (("mem_lo", 7), ("mem_hi", 9), ("phv_lo", 1), ("phv_hi", 2), ("alu_lo", 8), ("alu_hi", 9)):
+    for output, expected in (
+        ("mem_lo", 7),
+        ("mem_hi", 9),
+        ("phv_lo", 1),
+        ("phv_hi", 2),
+        ("alu_lo", 8),
+        ("alu_hi", 9),
+    ):
         work = register(f"add lo, lo, 1; output {output}")
         work.program.registers["reg"].register.write(0, 7, 9)
         assert work(1, 2, 0, 0, 0, 0)[0] == expected
 
 
 def test_an_action_without_an_output_writes_0_to_its_destination() -> None:
-    """p4c leaves out the output of a RegisterAction whose result is always 0, but not the instruction that uses it."""
+    """p4c leaves out the output of a RegisterAction whose result is always 0, but not the
+    instruction that uses it.
+    """
     work = register("alu_a lo, phv_hi")
     assert work(11, 5, 0, 0, 1, 0)[0] == 0
     assert cell(work, 1)[0] == 5
@@ -112,7 +128,11 @@ def test_an_output_whose_predicate_is_false_is_0() -> None:
 
 
 def test_the_high_alu_of_a_single_register_is_scratch() -> None:
-    work = register("minu hi, phv_lo, lo; add lo, phv_hi, lo; output alu_hi", form="lo: 16", words="64: h.a, 80: h.b")
+    work = register(
+        "minu hi, phv_lo, lo; add lo, phv_hi, lo; output alu_hi",
+        form="lo: 16",
+        words="64: h.a, 80: h.b",
+    )
     work.program.registers["reg"].register.write(0, 100)
     assert work(0, 0, 40, 5, 0, 0)[0] == 40
     assert cell(work, 0) == (105, 0)
@@ -133,7 +153,14 @@ def test_an_index_beyond_the_end_changes_nothing_and_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["multiply lo, lo, 2", "output nothing", "add lo, lo, b.a", "add cmphi, lo, lo, 1", "lss.x lo, lo"]
+    "line",
+    [
+        "multiply lo, lo, 2",
+        "output nothing",
+        "add lo, lo, b.a",
+        "add cmphi, lo, lo, 1",
+        "lss.x lo, lo",
+    ],
 )
 def test_what_a_stateful_alu_cannot_do_is_refused(line: str) -> None:
     with pytest.raises(ProgramError, match=r"words\.bfa, line \d+"):

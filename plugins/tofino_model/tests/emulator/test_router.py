@@ -1,4 +1,6 @@
-"""A router in hand-written assembly (`programs/edge.bfa`): parsers, tables, deparsers, and the ways of a packet."""
+"""A router in hand-written assembly (`programs/edge.bfa`): parsers, tables, deparsers, and the ways
+of a packet.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,16 @@ def router() -> Router:
 
 
 def frame(dst: str = "10.2.3.4", ttl: int = 64, tos: int = 0, length: int = 100) -> Packet:
-    packet = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / IP(src="10.9.9.9", dst=dst, ttl=ttl, tos=tos)
+    packet = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / IP(
+        src="10.9.9.9", dst=dst, ttl=ttl, tos=tos
+    )
     return packet / UDP(sport=1000, dport=2000) / Raw(bytes(place % 251 for place in range(length)))
 
 
 @given(st.integers(2, 255), st.integers(0, 400), st.integers(0, 255), st.integers(0, 63))
-def test_routing_rewrites_the_header_and_its_checksum(ttl: int, length: int, last: int, dscp: int) -> None:
+def test_routing_rewrites_the_header_and_its_checksum(
+    ttl: int, length: int, last: int, dscp: int
+) -> None:
     switch = TofinoSwitch(load_assembly(TEXT, "edge.bfa"))
     route = switch.program.tables["Ingress.route"]
     route.insert([(0x0A000000, 8)], "Ingress.forward", {"out": 5, "mac": GATEWAY})
@@ -99,7 +105,9 @@ def test_other_packets_have_no_port(router: Router) -> None:
 
 
 def test_ranges_and_port_metadata_choose_the_queue(router: Router) -> None:
-    router.switch.program.tables["Parser.$PORT_METADATA"].insert([2], "set_port_metadata", {"class": 2})
+    router.switch.program.tables["Parser.$PORT_METADATA"].insert(
+        [2], "set_port_metadata", {"class": 2}
+    )
 
     def queue(port: int, length: int) -> int:
         (queued,) = router.switch.ingress(port, bytes(frame(length=length)), 0)
@@ -137,7 +145,8 @@ def test_direct_counters_count_the_entry(router: Router) -> None:
         router.send(frame("10.1.0.1", length=10))
     router.send(frame("10.7.0.1", length=10))
     entries = {
-        entry.key[0]: (entry.packets, entry.bytes) for entry in router.switch.program.tables["Ingress.route"].entries()
+        entry.key[0]: (entry.packets, entry.bytes)
+        for entry in router.switch.program.tables["Ingress.route"].entries()
     }
     # Tofino counts the frame check sequence of 4 bytes, too.
     octets = len(frame(length=10)) + 4
@@ -166,7 +175,8 @@ def test_a_resubmitted_packet_comes_back_with_its_data(router: Router) -> None:
     special = router.switch.program.tables["Ingress.special"]
     special.insert([2, 0], "Ingress.again", {})
     (queued,) = router.switch.ingress(1, bytes(frame(tos=8, length=200)), 0)
-    # The second time, the resubmitted tag 2 stands where the port metadata stood: class 2, so queue 3.
+    # The second time, the resubmitted tag 2 stands where the port metadata stood: class 2, so queue
+    # 3.
     assert queued.queue == 3
     assert router.switch.packet_counts[0] == 1
 
@@ -207,7 +217,9 @@ def test_tables_check_what_they_are_given(router: Router) -> None:
     with pytest.raises(BadEntry, match="the parameter 'mac' is missing"):
         route.insert([(0x0B000000, 8)], "Ingress.forward", {"out": 5})
     while len(classes) < classes.size:
-        classes.insert([(len(classes), 0xFFFF), (0, 0)], "Ingress.enqueue", {"queue": 1}, priority=5)
+        classes.insert(
+            [(len(classes), 0xFFFF), (0, 0)], "Ingress.enqueue", {"queue": 1}, priority=5
+        )
     with pytest.raises(TableFull):
         classes.insert([(99, 99), (0, 0)], "Ingress.enqueue", {"queue": 1}, priority=5)
     route.modify([(0x0A010000, 16)], "Ingress.forward", {"out": 7, "mac": 0})
@@ -238,11 +250,23 @@ def test_a_link_in_virtual_time_serves_the_higher_queue_first(router: Router) ->
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("      miss: END\n      condition", "      miss: nowhere\n      condition", "goes on to 'nowhere'"),
-        ("        next: by_type\n", "        next: nowhere\n", "there is no parser state 'nowhere'"),
+        (
+            "      miss: END\n      condition",
+            "      miss: nowhere\n      condition",
+            "goes on to 'nowhere'",
+        ),
+        (
+            "        next: by_type\n",
+            "        next: nowhere\n",
+            "there is no parser state 'nowhere'",
+        ),
         ("  qid: qid\n", "  qid: nothing\n", "'nothing' is not a field"),
         ("type: VERIFY", "type: CLOT", "only VERIFY and RESIDUAL"),
-        ("    default_action: NoAction\n", "    default_action: Missing\n", "the default action 'Missing'"),
+        (
+            "    default_action: NoAction\n",
+            "    default_action: Missing\n",
+            "the default action 'Missing'",
+        ),
     ],
 )
 def test_a_mistake_is_refused_with_its_line(old: str, new: str, reason: str) -> None:

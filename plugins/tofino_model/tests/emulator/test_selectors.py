@@ -77,7 +77,10 @@ def tag(work: Words, key: int, word: int = 0) -> int:
 
 
 def test_entries_share_a_member(spread: Words) -> None:
-    table, profile = spread.program.tables["Ingress.spread"], spread.program.profiles["Ingress.members"]
+    table, profile = (
+        spread.program.tables["Ingress.spread"],
+        spread.program.profiles["Ingress.members"],
+    )
     table.insert_indirect([5], member=2)
     table.insert_indirect([6], member=2)
     assert [tag(spread, key) for key in (4, 5, 6)] == [7, 200, 200]
@@ -86,7 +89,10 @@ def test_entries_share_a_member(spread: Words) -> None:
 
 
 def test_a_group_spreads_flows_and_passes_over_inactive_members(spread: Words) -> None:
-    table, profile = spread.program.tables["Ingress.spread"], spread.program.profiles["Ingress.members"]
+    table, profile = (
+        spread.program.tables["Ingress.spread"],
+        spread.program.profiles["Ingress.members"],
+    )
     assert profile.selector == "Ingress.chooser"
     profile.set_group(1, [(1, True), (2, True), (3, True)])
     table.insert_indirect([8], group=1)
@@ -99,7 +105,10 @@ def test_a_group_spreads_flows_and_passes_over_inactive_members(spread: Words) -
 
 
 def test_what_does_not_fit_is_refused(spread: Words) -> None:
-    table, profile = spread.program.tables["Ingress.spread"], spread.program.profiles["Ingress.members"]
+    table, profile = (
+        spread.program.tables["Ingress.spread"],
+        spread.program.profiles["Ingress.members"],
+    )
     with pytest.raises(BadEntry, match="members or groups"):
         table.insert([5], "Ingress.mark", {"tag": 1})
     with pytest.raises(BadEntry, match="needs a member or a group"):

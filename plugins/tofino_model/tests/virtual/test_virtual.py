@@ -1,4 +1,6 @@
-"""Scenarios in virtual time on a fabric of Tofinos: lowering, BF Runtime, traffic manager and digests together."""
+"""Scenarios in virtual time on a fabric of Tofinos: lowering, BF Runtime, traffic manager and
+digests together.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,18 @@ def from_sources(directory: Path) -> FromSources:
         pytest.param("compiled", marks=pytest.mark.long),
     ],
 )
-def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
-    """Run the target `tofino` on the program's sources, or on what p4c's Tofino back end made of them.
+def scenario(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenario]:
+    """Run the target `tofino` on the program's sources, or on what p4c's Tofino back end made of
+    them.
 
-    The compiled program takes a millisecond a packet: a tenth of the rates and sizes gives a tenth of the packets.
+    The compiled program takes a millisecond a packet: a tenth of the rates and sizes gives a tenth
+    of the packets.
     """
-    target = from_sources(tmp_path_factory.mktemp("tna")) if request.param == "sources" else Tofino()
+    target = (
+        from_sources(tmp_path_factory.mktemp("tna")) if request.param == "sources" else Tofino()
+    )
     fig2 = load_scenario(FIG2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("echelon_lab.virtual.run.TARGETS", {"tofino": target})
@@ -70,11 +78,19 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def outcome(scenario: Scenario, policy: str) -> PolicyRun:
-    return run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, target="tofino")
+    return run(
+        scenario,
+        policy,
+        lambda: make_policy(policy),
+        lambda _job, _iteration: None,
+        target="tofino",
+    )
 
 
 @pytest.mark.parametrize(("policy", "expected_s"), [("fair", 8.5), ("echelon", 8.0)])
-def test_fig2_takes_as_long_as_published(scenario: Scenario, policy: str, expected_s: float) -> None:
+def test_fig2_takes_as_long_as_published(
+    scenario: Scenario, policy: str, expected_s: float
+) -> None:
     """Fig. 2 of EchelonFlow (HotNets '22)."""
     found = outcome(scenario, policy)
     (job,) = found.records.values()

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from echelon_topoopt.optimised import Result
 
 app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="Topologies of direct connections, and parallelisations for them."
+    cls=CommandGroup,
+    no_args_is_help=True,
+    help="Topologies of direct connections, and parallelisations for them.",
 )
 
 _RESULTS = (
@@ -31,31 +33,49 @@ _RESULTS = (
 
 @app.command()
 def optimise(
-    jobs: Annotated[list[Path], typer.Argument(help="Job files; each job gets a part of the panel.", metavar="JOB")],
+    jobs: Annotated[
+        list[Path],
+        typer.Argument(help="Job files; each job gets a part of the panel.", metavar="JOB"),
+    ],
     degree: Annotated[int, typer.Option(help="The ports of each host.", min=2, max=64)] = 4,
     hosts: Annotated[
-        int | None, typer.Option(help="How many hosts the panel has. Default: as many as the jobs have workers.", min=2)
+        int | None,
+        typer.Option(
+            help="How many hosts the panel has. Default: as many as the jobs have workers.", min=2
+        ),
     ] = None,
     rate: Annotated[str, typer.Option(help="The rate of a port.", metavar="RATE")] = "100 Gbit/s",
     by: Annotated[
         Literal["bytes", "tardiness"],
-        typer.Option(help="What ports go to: most bytes, as published, or, after that, what finishes late."),
+        typer.Option(
+            help="What ports go to: most bytes, as published, or, after that, what finishes late."
+        ),
     ] = "bytes",
-    starts: Annotated[int, typer.Option(help="From how many parallelisations the search begins.", min=1)] = 6,
+    starts: Annotated[
+        int, typer.Option(help="From how many parallelisations the search begins.", min=1)
+    ] = 6,
     seed: Annotated[int, typer.Option(help="The seed of their order, and of the expander.")] = 0,
     panel_price: Annotated[
-        str, typer.Option(help="The price of a port of the panel, as a part of that of a switch's port.")
+        str,
+        typer.Option(
+            help="The price of a port of the panel, as a part of that of a switch's port."
+        ),
     ] = "1",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The directory for fabric, jobs, scenario and picture.", metavar="DIRECTORY"),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The directory for fabric, jobs, scenario and picture.",
+            metavar="DIRECTORY",
+        ),
     ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Choose cables between hosts and the parallelisation of each job together, and compare with other networks.
 
-    The others cost as much, but for the ideal switch; each has the best parallelisation for it. Times are those of an
-    iteration as a fluid; relative is to that of the topology found.
+    The others cost as much, but for the ideal switch; each has the best parallelisation for it.
+    Times are those of an iteration as a fluid; relative is to that of the topology found.
 
     Example: echelon topology optimise job.yaml --degree 4 --hosts 16 -o topology
     """
@@ -69,7 +89,12 @@ def optimise(
     progress = ShownProgress()
     try:
         settings = Settings(
-            degree, rate_bps(rate), by == "tardiness", starts, seed, fraction("--panel-price", panel_price)
+            degree,
+            rate_bps(rate),
+            by == "tardiness",
+            starts,
+            seed,
+            fraction("--panel-price", panel_price),
         )
         with progress:
             result = optimise_jobs(jobs, settings, hosts, progress)
@@ -97,7 +122,13 @@ def _write(result: Result, out: Path) -> list[Path]:
 
     try:
         files = write_files(out, result.fabric, result.jobs, result.about)
-        pages = write_file(lambda style: draw(result.parts, result.about, style), out / "topology.png")
+        pages = write_file(
+            lambda style: draw(result.parts, result.about, style), out / "topology.png"
+        )
     except OSError as error:
-        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
+        fail(
+            f"--out: {error.filename or out}: {error.strerror or error} (name a directory to"
+            " write to)",
+            BAD_INPUT,
+        )
     return [*files, *pages]

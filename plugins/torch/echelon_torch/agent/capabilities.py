@@ -1,4 +1,6 @@
-"""The capabilities of this process: it keeps those that the agent names, and gives up all others."""
+"""The capabilities of this process: it keeps those that the agent names, and gives up all
+others.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _VERSION_3 = 0x20080522
 
 
 def keep_only(*wanted: int) -> None:
-    """Give up all capabilities but those `wanted` ones that the calling thread has. Threads made later have no more.
+    """Give up all capabilities but those `wanted` ones that the calling thread has. Threads made
+    later have no more.
 
     Raise OSError.
     """
@@ -25,7 +28,9 @@ def keep_only(*wanted: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     # Two halves of 32 capabilities, each of them effective, permitted, inheritable.
     for half in (0, 1):
-        mask = sum(1 << (capability - 32 * half) for capability in wanted if capability // 32 == half)
+        mask = sum(
+            1 << (capability - 32 * half) for capability in wanted if capability // 32 == half
+        )
         words[3 * half] = words[3 * half + 1] = words[3 * half + 1] & mask
         words[3 * half + 2] = 0
     if libc.capset(header, words) != 0:

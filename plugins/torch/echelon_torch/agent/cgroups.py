@@ -1,4 +1,6 @@
-"""Control groups (version 2): the groups of a job's processes, by which the kernel knows whose a socket is."""
+"""Control groups (version 2): the groups of a job's processes, by which the kernel knows whose a
+socket is.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,22 @@ for attempt in $(seq 100); do
 done
 exit 1
 """
-"""Wait until the agent has ended, whatever ended it. Then processes that still run go back to where they came from.
-Once is not enough: the job's processes may make others, and groups, meanwhile."""
+"""Wait until the agent has ended, whatever ended it. Then processes that still run go back to where
+they came from. Once is not enough: the job's processes may make others, and groups, meanwhile."""
 
 
 def checked(path: Path) -> Path:
     """Return `path` if it is a group of version 2. Raise `AgentError`."""
     if not (path / "cgroup.procs").is_file() or not (path / "cgroup.events").exists():
         hint = mount_point()
-        where = "no cgroup2 file system is mounted" if hint is None else f"those of this machine are below {hint}"
-        raise AgentError(f"{path}: is not a control group of version 2 that has processes ({where})")
+        where = (
+            "no cgroup2 file system is mounted"
+            if hint is None
+            else f"those of this machine are below {hint}"
+        )
+        raise AgentError(
+            f"{path}: is not a control group of version 2 that has processes ({where})"
+        )
     return path
 
 
@@ -57,7 +65,9 @@ def members(path: Path) -> Iterator[int]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what is left of agents that were killed together with the shell that would have cleaned up after them."""
+    """Remove what is left of agents that were killed together with the shell that would have
+    cleaned up after them.
+    """
     for group in parent.glob(f"{_PREFIX}*-*"):
         if not Path("/proc", group.name.rpartition("-")[2]).exists():
             # A group with processes stays.
@@ -66,11 +76,12 @@ def _sweep(parent: Path) -> None:
 
 
 class JobGroup:
-    """A group below this process's own, for the processes of a job; use it as a context manager. Raise `AgentError`.
+    """A group below this process's own, for the processes of a job; use it as a context manager.
+    Raise `AgentError`.
 
-    It goes when the agent ends, also when it is killed: a shell that waits for this moves processes that still run to
-    the agent's own group, and removes the job's. Should the shell end before, `guard` starts another one; its
-    descriptor (`fileno`) is readable then.
+    It goes when the agent ends, also when it is killed: a shell that waits for this moves processes
+    that still run to the agent's own group, and removes the job's. Should the shell end before,
+    `guard` starts another one; its descriptor (`fileno`) is readable then.
     """
 
     def __init__(self, job: str) -> None:
@@ -89,7 +100,9 @@ class JobGroup:
             self.path.mkdir()
         except OSError as error:
             self.close()
-            raise AgentError(f"cannot make a control group: {self.path}: {error.strerror}") from None
+            raise AgentError(
+                f"cannot make a control group: {self.path}: {error.strerror}"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -133,5 +146,7 @@ class JobGroup:
                 start_new_session=True,
             )
         except OSError as error:
-            raise AgentError(f"cannot start the shell that removes {self.path}: {error.strerror}") from None
+            raise AgentError(
+                f"cannot start the shell that removes {self.path}: {error.strerror}"
+            ) from None
         self._ended = os.pidfd_open(self._shell.pid)

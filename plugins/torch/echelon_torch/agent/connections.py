@@ -38,7 +38,9 @@ class Marking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of a job's connections since the agent sees them, including those that have closed."""
+    """The totals of a job's connections since the agent sees them, including those that have
+    closed.
+    """
 
     sent_bytes: int = 0
     """Bytes sent for the first time."""
@@ -52,7 +54,9 @@ class Totals:
     """`sent_bytes` by the address that they were sent to."""
 
     def plus(self, to: str, now: TcpCounters, before: TcpCounters) -> Totals:
-        """Return these totals with what a connection to that address has carried between two readings."""
+        """Return these totals with what a connection to that address has carried between two
+        readings.
+        """
         again = now.bytes_retransmitted - before.bytes_retransmitted
         sent = now.bytes_sent - before.bytes_sent - again
         return Totals(
@@ -68,7 +72,9 @@ class Totals:
         """Return what was carried after these earlier totals."""
         sent_to = {to: size - before.sent_to.get(to, 0) for to, size in self.sent_to.items()}
         numbers = [field.name for field in fields(self) if field.name != "sent_to"]
-        return Totals(**{one: getattr(self, one) - getattr(before, one) for one in numbers}, sent_to=sent_to)
+        return Totals(
+            **{one: getattr(self, one) - getattr(before, one) for one in numbers}, sent_to=sent_to
+        )
 
 
 _NOTHING = TcpCounters()
@@ -76,11 +82,11 @@ _NOTHING = TcpCounters()
 
 @dataclass
 class JobConnections:
-    """The connections of a job, kept up to date from the list of sockets and, where there is one, by a program in the
-    kernel, which is quicker and misses none that is short.
+    """The connections of a job, kept up to date from the list of sockets and, where there is one,
+    by a program in the kernel, which is quicker and misses none that is short.
 
-    What connections carry is added up for those that are `is_counted` (default: all), and are no control traffic:
-    neither connections to stores, nor those that `shares` tells.
+    What connections carry is added up for those that are `is_counted` (default: all), and are no
+    control traffic: neither connections to stores, nor those that `shares` tells.
     """
 
     listing: Listing
@@ -131,8 +137,12 @@ class JobConnections:
         for connection, is_open, is_marked, is_accepted in news:
             if is_open:
                 self._open[connection] = _NOTHING
-                self._stores[connection] = (connection.local_port if is_accepted else connection.remote_port) in ports
-                if self.marker is not None and not (is_marked and not self.marker.options.needs_socket):
+                self._stores[connection] = (
+                    connection.local_port if is_accepted else connection.remote_port
+                ) in ports
+                if self.marker is not None and not (
+                    is_marked and not self.marker.options.needs_socket
+                ):
                     self._unmarked.add(connection)
                 else:
                     self.marked += is_marked
@@ -140,10 +150,12 @@ class JobConnections:
                 self._open.pop(connection, None)
 
     def read(self) -> None:
-        """Read the list of sockets: correct which connections are open, and add up what they carried.
+        """Read the list of sockets: correct which connections are open, and add up what they
+        carried.
 
-        A connection that the list lacks twice in a row has closed. It may lack one for once, because sockets come and
-        go while the kernel writes it. Raise what `listing` raises; then nothing has changed.
+        A connection that the list lacks twice in a row has closed. It may lack one for once,
+        because sockets come and go while the kernel writes it. Raise what `listing` raises; then
+        nothing has changed.
         """
         # What the program has told before is in the list, unless it has closed since.
         self.hear()
@@ -152,7 +164,9 @@ class JobConnections:
         if self.program is None:
             self._unmarked.update(one.connection for one in own if one.connection not in self._open)
         if self.marker is not None and self._unmarked:
-            self.marked += self.marker.mark({one.inode for one in own if one.connection in self._unmarked})
+            self.marked += self.marker.mark(
+                {one.inode for one in own if one.connection in self._unmarked}
+            )
             self._unmarked.clear()
         found = {one.connection: one.counters for one in own}
         self._look(found.keys())
@@ -163,11 +177,17 @@ class JobConnections:
         self._open = {one: counters or _NOTHING for one, counters in found.items()} | still
 
     def _look(self, found: Collection[TcpConnection]) -> None:
-        """Tell connections to stores, of which the list does not say who opened them: either end may be the store."""
-        self._stores = {one: to for one, to in self._stores.items() if one in found or one in self._open}
+        """Tell connections to stores, of which the list does not say who opened them: either end
+        may be the store.
+        """
+        self._stores = {
+            one: to for one, to in self._stores.items() if one in found or one in self._open
+        }
         if unknown := [one for one in found if one not in self._stores]:
             ports = self.stores()
-            self._stores |= {one: not {one.local_port, one.remote_port}.isdisjoint(ports) for one in unknown}
+            self._stores |= {
+                one: not {one.local_port, one.remote_port}.isdisjoint(ports) for one in unknown
+            }
 
     def _add_up(self, found: Mapping[TcpConnection, TcpCounters | None]) -> None:
         counted = {

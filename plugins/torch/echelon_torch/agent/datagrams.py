@@ -1,6 +1,8 @@
-"""The shim for UDP programs of one's own: what such a program sends, switches recognise by job, flow and iteration.
+"""The shim for UDP programs of one's own: what such a program sends, switches recognise by job,
+flow and iteration.
 
-Nothing but the datagrams is decided here: how fast they go, and what is done about lost ones, is the program's affair.
+Nothing but the datagrams is decided here: how fast they go, and what is done about lost ones, is
+the program's affair.
 """
 
 from __future__ import annotations
@@ -32,20 +34,31 @@ def udp_socket() -> socket.socket:
     return made
 
 
-def datagrams(job: int, flow: int, iteration: int, data: bytes, payload_bytes: int = 1400) -> Iterator[bytes]:
-    """Yield the datagrams that carry the data of a flow in one iteration, in order. Send them to port `SHIM_PORT`.
+def datagrams(
+    job: int, flow: int, iteration: int, data: bytes, payload_bytes: int = 1400
+) -> Iterator[bytes]:
+    """Yield the datagrams that carry the data of a flow in one iteration, in order. Send them to
+    port `SHIM_PORT`.
 
-    `GET /jobs/NAME` has the numbers of the job and its flows. Iterations count from any number, one at a time.
-    `payload_bytes`: the part of the data in each datagram. Raise `ValueError` for numbers that the shim cannot carry.
+    `GET /jobs/NAME` has the numbers of the job and its flows. Iterations count from any number, one
+    at a time. `payload_bytes`: the part of the data in each datagram. Raise `ValueError` for
+    numbers that the shim cannot carry.
     """
     if not 1 <= job <= 0xFFFF or not 0 <= flow <= 0xFFFF or iteration < 0:
-        raise ValueError(f"job {job}, flow {flow}, iteration {iteration}: the shim has no room for that")
+        raise ValueError(
+            f"job {job}, flow {flow}, iteration {iteration}: the shim has no room for that"
+        )
     if payload_bytes < 1 or not data:
-        raise ValueError("a datagram carries at least one byte (give more data, or a larger payload_bytes)")
+        raise ValueError(
+            "a datagram carries at least one byte (give more data, or a larger payload_bytes)"
+        )
     count = -(-len(data) // payload_bytes)
     remaining = len(data) + count * HEADER_BYTES
     if remaining > MAX_REMAINING:
-        raise ValueError(f"{len(data)} bytes: the shim counts {MAX_REMAINING} with all headers (make two flows of it)")
+        raise ValueError(
+            f"{len(data)} bytes: the shim counts {MAX_REMAINING} with all headers (make two flows"
+            " of it)"
+        )
     shims, view = ShimPayloads(flow_key(iteration % 256, job, flow)), memoryview(data)
     for start in range(0, len(data), payload_bytes):
         part = view[start : start + payload_bytes]

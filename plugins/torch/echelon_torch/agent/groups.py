@@ -1,7 +1,7 @@
 """A control group (version 2) for everything that a run starts.
 
-Agents make groups below their own, whose removal is theirs; but a run that is killed kills them and their shells, too.
-The group of the run is made, and removed, from outside its sandbox.
+Agents make groups below their own, whose removal is theirs; but a run that is killed kills them and
+their shells, too. The group of the run is made, and removed, from outside its sandbox.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ for attempt in $(seq 100); do
     sleep 0.1
 done
 """
-"""A script that waits until the caller has ended, whatever ended it, and then removes the groups as soon as their
-processes are gone."""
+"""A script that waits until the caller has ended, whatever ended it, and then removes the groups as
+soon as their processes are gone."""
 
 
 class NoGroupError(Exception):
@@ -40,7 +40,10 @@ def mount_point(mounts: Path = Path("/proc/mounts")) -> Path | None:
 
 
 def own_group() -> Path:
-    """Return the group of this process. Raise `NoGroupError` where there are no groups of version 2."""
+    """Return the group of this process.
+
+    Raise `NoGroupError` where there are no groups of version 2.
+    """
     root = mount_point()
     if root is None:
         raise NoGroupError("no cgroup2 file system is mounted")
@@ -52,7 +55,10 @@ def own_group() -> Path:
 
 @contextmanager
 def group_for_run() -> Iterator[None]:
-    """Make a group, for `enter` to enter. It goes with this process. Where groups cannot be made, do nothing."""
+    """Make a group, for `enter` to enter.
+
+    It goes with this process. Where groups cannot be made, do nothing.
+    """
     try:
         path = own_group() / f"echelon-run-{os.getpid()}"
         path.mkdir()

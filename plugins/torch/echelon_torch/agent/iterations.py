@@ -1,4 +1,6 @@
-"""Detection of a job's iterations by silence and bytes, the rule of the switches, and what a host sends in each."""
+"""Detection of a job's iterations by silence and bytes, the rule of the switches, and what a host
+sends in each.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from fractions import Fraction
 from echelon_torch.agent.connections import Totals
 
 SHARE = Fraction(95, 100)
-"""Share of the last iteration's bytes before which no silence ends an iteration: it is a pause for computing."""
+"""Share of the last iteration's bytes before which no silence ends an iteration: it is a pause for
+computing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,9 @@ class MeasuredIteration:
 class IterationDetector:
     """A detector of iterations, by the total of bytes that a host has sent for a job.
 
-    An iteration begins with the first bytes after a silence of more than `idle_gap_s`, if the one before has brought at
-    least 95 % of the bytes of the one before that. A silence counts only if an observation falls into it after
-    `idle_gap_s`: observe several times in that time.
+    An iteration begins with the first bytes after a silence of more than `idle_gap_s`, if the one
+    before has brought at least 95 % of the bytes of the one before that. A silence counts only if
+    an observation falls into it after `idle_gap_s`: observe several times in that time.
     """
 
     def __init__(self, idle_gap_s: float) -> None:
@@ -50,8 +54,11 @@ class IterationDetector:
         """The time at which bytes were sent last."""
         self._is_silent = True
 
-    def observe(self, now_s: float, total_bytes: int, since_sent_s: float = 0.0) -> SentIteration | None:
-        """Take the total of bytes at `now_s`, the last of which were sent `since_sent_s` ago. Totals never fall.
+    def observe(
+        self, now_s: float, total_bytes: int, since_sent_s: float = 0.0
+    ) -> SentIteration | None:
+        """Take the total of bytes at `now_s`, the last of which were sent `since_sent_s` ago.
+        Totals never fall.
 
         Return the iteration that has ended, if the next one has begun.
         """
@@ -81,7 +88,9 @@ class IterationMeter:
         self.detector = IterationDetector(idle_gap_s)
         self._began = self._last = Totals()
 
-    def observe(self, now_s: float, totals: Totals, since_sent_s: float = 0.0) -> MeasuredIteration | None:
+    def observe(
+        self, now_s: float, totals: Totals, since_sent_s: float = 0.0
+    ) -> MeasuredIteration | None:
         """Take the totals at `now_s`; the last bytes were sent `since_sent_s` ago.
 
         Return the iteration that has ended, if the next one has begun.

@@ -1,8 +1,9 @@
 """What an agent sets on the sockets of a job, whose programs know nothing of it.
 
-The program in the kernel marks packets as a connection opens, but may not mark sockets that are open for both IPv4 and
-IPv6, and sets nothing else. Their owner may set everything. So the agent borrows the socket from the process that has
-it (Linux 5.6). This needs CAP_SYS_PTRACE, or the same user and no more capabilities on the other side.
+The program in the kernel marks packets as a connection opens, but may not mark sockets that are
+open for both IPv4 and IPv6, and sets nothing else. Their owner may set everything. So the agent
+borrows the socket from the process that has it (Linux 5.6). This needs CAP_SYS_PTRACE, or the same
+user and no more capabilities on the other side.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class SocketOptions:
     window_bytes: int | None = None
     """The most that the other end may have on its way: the receive window."""
     unsent_bytes: int | None = None
-    """What waits in the socket without being sent before the program is told to wait (TCP_NOTSENT_LOWAT)."""
+    """What waits in the socket without being sent before the program is told to wait
+    (TCP_NOTSENT_LOWAT).
+    """
     priority: int | None = None
     """The class of the host's own queues (SO_PRIORITY), 0 to 6."""
     pacing_bps: int | None = None
@@ -37,15 +40,18 @@ class SocketOptions:
     @property
     def needs_socket(self) -> bool:
         """Whether there is more to set than the program in the kernel does."""
-        return any(one is not None for one in (self.window_bytes, self.unsent_bytes, self.priority, self.pacing_bps))
+        return any(
+            one is not None
+            for one in (self.window_bytes, self.unsent_bytes, self.priority, self.pacing_bps)
+        )
 
     def set_on(self, one: socket.socket) -> None:
         if self.dscp is not None:
             now = one.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
             one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self.dscp << 2 | now & _ECN)
         if self.window_bytes is not None:
-            # The kernel may raise the clamp again, but no window is larger than its buffer, which does not grow once it
-            # was set. Half: the kernel doubles what is asked for.
+            # The kernel may raise the clamp again, but no window is larger than its buffer, which
+            # does not grow once it was set. Half: the kernel doubles what is asked for.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.window_bytes // 2)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self.window_bytes)
         if self.unsent_bytes is not None:
@@ -53,7 +59,9 @@ class SocketOptions:
         if self.priority is not None:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, self.priority)
         if self.pacing_bps is not None:
-            one.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("@L", self.pacing_bps // 8))
+            one.setsockopt(
+                socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("@L", self.pacing_bps // 8)
+            )
 
 
 class Marker:
@@ -66,7 +74,10 @@ class Marker:
         """What the kernel said when it did not set an option."""
 
     def mark(self, inodes: Collection[int]) -> int:
-        """Set the options of the sockets with these numbers. Return of how many; closed ones are left out."""
+        """Set the options of the sockets with these numbers.
+
+        Return of how many; closed ones are left out.
+        """
         left, count = set(inodes), len(inodes)
         for process in self._processes():
             if not left:

@@ -24,7 +24,9 @@ def serve(agent: Agent, address: str, port: int) -> None:
     try:
         start_http_server(port, address, registry)
     except OSError as error:
-        raise AgentError(f"--metrics: cannot listen on {address}:{port}: {error.strerror}") from None
+        raise AgentError(
+            f"--metrics: cannot listen on {address}:{port}: {error.strerror}"
+        ) from None
 
 
 class _Collector:
@@ -39,7 +41,10 @@ class _Collector:
         agent, seen = self._agent, self._agent.connections
         counters: dict[str, tuple[str, float]] = {
             "reports": ("Reports that the service acknowledged", agent.reporter.counts.reports),
-            "report_failures": ("Reports that failed and were repeated", agent.reporter.counts.failures),
+            "report_failures": (
+                "Reports that failed and were repeated",
+                agent.reporter.counts.failures,
+            ),
         }
         gauges: dict[str, tuple[str, float]] = {}
         if seen is not None:
@@ -49,16 +54,25 @@ class _Collector:
                 sum(map(seen.is_counted, seen.open)),
             )
             gauges["control_connections"] = (
-                "Open connections that are to stores or carry little beside others, and are not reported",
+                (
+                    "Open connections that are to stores or carry little beside others, and are not"
+                    " reported"
+                ),
                 len(seen.control),
             )
-            gauges["ebpf"] = ("1: the kernel tells of connections; 0: they are polled", seen.program is not None)
+            gauges["ebpf"] = (
+                "1: the kernel tells of connections; 0: they are polled",
+                seen.program is not None,
+            )
             counters |= {
                 "sent_bytes": ("Bytes sent, each counted once", totals.sent_bytes),
                 "retransmitted_bytes": ("Bytes sent again", totals.retransmitted_bytes),
                 "retransmissions": ("Segments sent again", totals.retransmissions),
                 "busy_seconds": ("Time with data to send, over all connections", totals.busy_s),
-                "stalled_seconds": ("Time of it in which the send buffer was too small", totals.stalled_s),
+                "stalled_seconds": (
+                    "Time of it in which the send buffer was too small",
+                    totals.stalled_s,
+                ),
                 "marked_connections": ("Connections that opened with the mark", seen.marked),
             }
         if agent.meter is not None:

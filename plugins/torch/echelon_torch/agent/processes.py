@@ -1,4 +1,6 @@
-"""The sockets of a process and its descendants, from /proc: for machines without control groups of version 2."""
+"""The sockets of a process and its descendants, from /proc: for machines without control groups of
+version 2.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def descendants(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
     for entry in proc.iterdir():
         if entry.name.isdigit():
             with suppress(OSError, IndexError, ValueError):
-                # The command, in parentheses, may hold anything; the parent is the second field after it.
+                # The command, in parentheses, may hold anything; the parent is the second field
+                # after it.
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
     found = {root}
@@ -30,10 +33,11 @@ def descendants(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
 
 
 def elsewhere(candidates: Iterable[int], proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
-    """Yield each of the processes that is in another network namespace than this one, with a number of its namespace.
+    """Yield each of the processes that is in another network namespace than this one, with a number
+    of its namespace.
 
-    Each namespace has files of its own below /proc/PID/net. Their numbers tell namespaces apart, and need no
-    capability, which links below /proc/PID/ns do.
+    Each namespace has files of its own below /proc/PID/net. Their numbers tell namespaces apart,
+    and need no capability, which links below /proc/PID/ns do.
     """
     own = (proc / "self" / "net" / "tcp").stat().st_ino
     for process in candidates:
@@ -48,11 +52,15 @@ def socket_inodes(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
 
     Processes of other users have none that this process may see.
     """
-    return frozenset(inode for process in descendants(root, proc) for _, inode in sockets_of(process, proc))
+    return frozenset(
+        inode for process in descendants(root, proc) for _, inode in sockets_of(process, proc)
+    )
 
 
 def sockets_of(process: int, proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
-    """Yield descriptor and number of each socket that a process has open, as far as this process may see them."""
+    """Yield descriptor and number of each socket that a process has open, as far as this process
+    may see them.
+    """
     with suppress(OSError):
         for descriptor in (proc / str(process) / "fd").iterdir():
             with suppress(OSError):

@@ -1,8 +1,8 @@
-"""The program in the kernel that tells of connections as they open and close (`bpf/connections.bpf.c`), loaded with
-libbpf.
+"""The program in the kernel that tells of connections as they open and close
+(`bpf/connections.bpf.c`), loaded with libbpf.
 
-It is attached by a link that only this process holds, so the kernel detaches and forgets it when the process ends,
-whatever ends it. Loading needs CAP_BPF and CAP_NET_ADMIN.
+It is attached by a link that only this process holds, so the kernel detaches and forgets it when
+the process ends, whatever ends it. Loading needs CAP_BPF and CAP_NET_ADMIN.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ class Seen(NamedTuple):
 def parse_event(data: bytes) -> Seen:
     """Return what an entry of the ring buffer tells."""
     what, marked, local_port, remote_port, _, local, remote = _EVENT.unpack(data)
-    connection = TcpConnection(socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port)
+    connection = TcpConnection(
+        socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port
+    )
     return Seen(connection, what != _CLOSED, bool(marked), what == _ACCEPTED)
 
 
 class KernelProgram:
     """The program, attached to a control group and those below it; use it as a context manager.
 
-    With `dscp`, packets of connections that open from now on carry it. Raise `AgentError` where the kernel does not
-    allow it, or libbpf is missing.
+    With `dscp`, packets of connections that open from now on carry it. Raise `AgentError` where the
+    kernel does not allow it, or libbpf is missing.
     """
 
     def __init__(self, cgroup: Path, dscp: int | None = None) -> None:
@@ -137,7 +139,10 @@ def load_libbpf() -> ctypes.CDLL:
             "bpf_link_create": (ctypes.c_int, [ctypes.c_int, ctypes.c_int, ctypes.c_int, pointer]),
             "bpf_program__fd": (ctypes.c_int, [pointer]),
             "bpf_map_delete_elem": (ctypes.c_int, [ctypes.c_int, pointer]),
-            "bpf_map_update_elem": (ctypes.c_int, [ctypes.c_int, pointer, pointer, ctypes.c_uint64]),
+            "bpf_map_update_elem": (
+                ctypes.c_int,
+                [ctypes.c_int, pointer, pointer, ctypes.c_uint64],
+            ),
             "ring_buffer__new": (pointer, [ctypes.c_int, _ENTRY, pointer, pointer]),
             "ring_buffer__epoll_fd": (ctypes.c_int, [pointer]),
             "ring_buffer__consume": (ctypes.c_int, [pointer]),
@@ -147,7 +152,9 @@ def load_libbpf() -> ctypes.CDLL:
             function = getattr(lib, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError):
-        raise AgentError("libbpf 1.0 or later is not installed (on Debian: apt-get install libbpf1)") from None
+        raise AgentError(
+            "libbpf 1.0 or later is not installed (on Debian: apt-get install libbpf1)"
+        ) from None
     lib.libbpf_set_print(None)
     return lib
 

@@ -1,8 +1,8 @@
-"""Ranks of a host's packets, where switches do not rank: a program in the kernel writes them as code points
-(`bpf/ranks.bpf.c`), by the rules that the service makes.
+"""Ranks of a host's packets, where switches do not rank: a program in the kernel writes them as
+code points (`bpf/ranks.bpf.c`), by the rules that the service makes.
 
-It is attached to the interface of the job's address by a link that only this process holds, as `program.KernelProgram`
-is to a control group. Linux has such links (tcx) from 6.6 on.
+It is attached to the interface of the job's address by a link that only this process holds, as
+`program.KernelProgram` is to a control group. Linux has such links (tcx) from 6.6 on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _US_PER_S = 1_000_000
 
 
 class HostRanking:
-    """The program at the interface with the address `ipv4`; use it as a context manager. Raise `AgentError`."""
+    """The program at the interface with the address `ipv4`; use it as a context manager.
+
+    Raise `AgentError`.
+    """
 
     def __init__(self, ipv4: str) -> None:
         interface = _interface_of(ipv4)
@@ -80,22 +83,35 @@ class HostRanking:
     def update(self, rules: Iterable[HostRule]) -> None:
         """Rank by these rules from now on. Raise `AgentError` for more than the program holds.
 
-        Flows are written beside those of before, then connections that refer to them, so that no packet finds rules of
-        two kinds.
+        Flows are written beside those of before, then connections that refer to them, so that no
+        packet finds rules of two kinds.
         """
-        of_segments = [(rule, rule.identity) for rule in rules if isinstance(rule.identity, SegmentIdentity)]
+        of_segments = [
+            (rule, rule.identity) for rule in rules if isinstance(rule.identity, SegmentIdentity)
+        ]
         if unknown := next((rule.job for rule, segment in of_segments if segment.by_bytes), None):
-            raise AgentError(f"job {unknown}: hosts tell iterations apart by silence (leave out 'iterations: bytes')")
+            raise AgentError(
+                f"job {unknown}: hosts tell iterations apart by silence (leave out 'iterations:"
+                " bytes')"
+            )
         connections: dict[bytes, bytes] = {}
         flows: list[bytes] = []
         heads: set[str] = set()
-        ordered = sorted(of_segments, key=lambda one: (one[0].job, one[1].five_tuple, one[1].start_bytes))
-        for (job, five_tuple), group in groupby(ordered, key=lambda one: (one[0].job, one[1].five_tuple)):
+        ordered = sorted(
+            of_segments, key=lambda one: (one[0].job, one[1].five_tuple, one[1].start_bytes)
+        )
+        for (job, five_tuple), group in groupby(
+            ordered, key=lambda one: (one[0].job, one[1].five_tuple)
+        ):
             members = list(group)
             segment = members[0][1]
             is_own = segment.src_ipv4 == self._ipv4
             first = self._half * _HALF + len(flows)
-            own = [self._flow(rule, end) for rule, of in members for _, end in of.ranges] if is_own else []
+            own = (
+                [self._flow(rule, end) for rule, of in members for _, end in of.ranges]
+                if is_own
+                else []
+            )
             flows += own
             value = _CONNECTION.pack(
                 self._number("stream", (job, five_tuple)) if is_own else 0,
@@ -108,14 +124,21 @@ class HostRanking:
             )
             heads |= {job} if is_own else set()
             for _, src, dst, src_port, dst_port in segment.five_tuples:
-                ends = socket.inet_aton(src), socket.inet_aton(dst), socket.htons(src_port), socket.htons(dst_port)
+                ends = (
+                    socket.inet_aton(src),
+                    socket.inet_aton(dst),
+                    socket.htons(src_port),
+                    socket.htons(dst_port),
+                )
                 if is_own:
                     connections[_KEY.pack(*ends)] = value
                 else:
                     answers = _KEY.pack(ends[1], ends[0], ends[3], ends[2])
                     connections.setdefault(answers, value)
         if len(flows) > _HALF or max(map(len, self._numbers.values()), default=0) > MOST_FLOWS:
-            raise AgentError(f"{len(flows)} flows or their connections are more than this host ranks ({_HALF})")
+            raise AgentError(
+                f"{len(flows)} flows or their connections are more than this host ranks ({_HALF})"
+            )
         for number, flow in enumerate(flows):
             self._write("flows", struct.pack("=I", self._half * _HALF + number), flow)
         for key, value in connections.items():
@@ -152,12 +175,15 @@ class HostRanking:
 
 
 class FollowedRules:
-    """A thread that asks the service for the rules of jobs, and has them ranked by; use it as a context manager.
+    """A thread that asks the service for the rules of jobs, and has them ranked by; use it as a
+    context manager.
 
     `say` takes a line for the operator. What was ranked by stays while the service does not answer.
     """
 
-    def __init__(self, client: Client, jobs: Sequence[str], ranking: HostRanking, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, jobs: Sequence[str], ranking: HostRanking, say: Callable[[str], None]
+    ) -> None:
         self._client = client
         self._jobs = jobs
         self._ranking = ranking
@@ -194,7 +220,11 @@ class FollowedRules:
             return
         self._ranking.update(map(HostRule.of_document, documents))
         if not self._documents:
-            self._say(f"rules for {len(documents)} flows" if documents else "no rules so far: switches rank these jobs")
+            self._say(
+                f"rules for {len(documents)} flows"
+                if documents
+                else "no rules so far: switches rank these jobs"
+            )
         self._documents = documents
 
 
@@ -208,4 +238,7 @@ def _interface_of(ipv4: str) -> int:
                 continue  # it has no address
             if socket.inet_ntoa(answer[20:24]) == ipv4:
                 return index
-    raise AgentError(f"{ipv4}: no interface has this address, which the fabric gives to the job's host (name the host)")
+    raise AgentError(
+        f"{ipv4}: no interface has this address, which the fabric gives to the job's host (name the"
+        " host)"
+    )

@@ -1,4 +1,6 @@
-"""The reports to the service about a job's connections and iterations on this host, from a thread of its own."""
+"""The reports to the service about a job's connections and iterations on this host, from a thread
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.iterations import MeasuredIteration
 
 REFRESH_S = 10.0
-"""Time after which the same is reported again: the job may have been removed and registered anew."""
+"""Time after which the same is reported again: the job may have been removed and registered
+anew.
+"""
 ITERATIONS_S = 1.0
 """The least time between two reports of iterations."""
 LATEST = 16
@@ -35,9 +39,13 @@ class ConnectionService(Protocol):
 
     def connections(self, job: str) -> ConnectionsResource: ...
 
-    def report_connections(self, job: str, host: str, connections: list[TcpConnection]) -> ConnectionsResource: ...
+    def report_connections(
+        self, job: str, host: str, connections: list[TcpConnection]
+    ) -> ConnectionsResource: ...
 
-    def report_iterations(self, job: str, host: str, iterations: list[HostIteration]) -> HostMeasurement: ...
+    def report_iterations(
+        self, job: str, host: str, iterations: list[HostIteration]
+    ) -> HostMeasurement: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +61,13 @@ class Reporter:
 
     It reports the latest state, again and again until the service has taken it.
 
-    Of the connections it reports those to other hosts of the job; the service knows their addresses. `say` takes one
-    line for the operator whenever the outcome differs from the last.
+    Of the connections it reports those to other hosts of the job; the service knows their
+    addresses. `say` takes one line for the operator whenever the outcome differs from the last.
     """
 
-    def __init__(self, service: ConnectionService, job: str, host: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, service: ConnectionService, job: str, host: str, say: Callable[[str], None]
+    ) -> None:
         self._service = service
         self._job = job
         self._host = host
@@ -108,8 +118,12 @@ class Reporter:
         self._thread.join(timeout_s)
 
     def is_peer(self, connection: TcpConnection) -> bool:
-        """Return whether the connection is between this host and another one of the job, as far as is known."""
-        return connection.local == self._addresses.get(self._host) and connection.remote in self._peers
+        """Return whether the connection is between this host and another one of the job, as far as
+        is known.
+        """
+        return (
+            connection.local == self._addresses.get(self._host) and connection.remote in self._peers
+        )
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -174,7 +188,11 @@ class Reporter:
         found: list[HostIteration] = []
         sizes = 0
         for one in reversed(measured):
-            sent = {self._peers[to]: size for to, size in one.carried.sent_to.items() if size > 0 and to in self._peers}
+            sent = {
+                self._peers[to]: size
+                for to, size in one.carried.sent_to.items()
+                if size > 0 and to in self._peers
+            }
             sizes += len(sent)
             if sizes > MOST_SIZES:
                 break
@@ -184,10 +202,16 @@ class Reporter:
         return found[::-1]
 
     def _wait_for_news(self, known: frozenset[TcpConnection]) -> None:
-        """Wait until there are other connections, iterations or the same again to report, or the agent ends."""
+        """Wait until there are other connections, iterations or the same again to report, or the
+        agent ends.
+        """
         with self._changed:
             while not self._over and self._wanted == known:
-                until_s = min(self._refresh_at_s, self._iterations_at_s) if self._has_new else self._refresh_at_s
+                until_s = (
+                    min(self._refresh_at_s, self._iterations_at_s)
+                    if self._has_new
+                    else self._refresh_at_s
+                )
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     return

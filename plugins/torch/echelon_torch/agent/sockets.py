@@ -1,4 +1,6 @@
-"""The TCP sockets of this network namespace, as the kernel lists them to everybody: no capability is needed."""
+"""The TCP sockets of this network namespace, as the kernel lists them to everybody: no capability
+is needed.
+"""
 
 from __future__ import annotations
 
@@ -65,17 +67,22 @@ class TcpSocket:
 
 
 class SocketList:
-    """A reader of the list of sockets; use it as a context manager. Raise `AgentError` where the kernel has none.
+    """A reader of the list of sockets; use it as a context manager. Raise `AgentError` where the
+    kernel has none.
 
-    pyroute2 encodes the request and decodes the answers. Its own description of the answers has about a hundred fields;
-    `_Described` has those that are used, which takes half the time.
+    pyroute2 encodes the request and decodes the answers. Its own description of the answers has
+    about a hundred fields; `_Described` has those that are used, which takes half the time.
     """
 
     def __init__(self) -> None:
         try:
-            self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _SOCK_DIAG)
+            self._netlink = socket.socket(
+                socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _SOCK_DIAG
+            )
         except OSError as error:
-            raise AgentError(f"the kernel does not list sockets: {error.strerror} (load inet_diag)") from None
+            raise AgentError(
+                f"the kernel does not list sockets: {error.strerror} (load inet_diag)"
+            ) from None
         self._netlink.settimeout(_TIMEOUT_S)
         self._answers = MarshalDiag()
         self._answers.msg_map = dict.fromkeys((socket.AF_INET, socket.AF_INET6), _Described)
@@ -97,7 +104,9 @@ class SocketList:
             ]
         except OSError as error:
             hint = " (run: modprobe tcp_diag)" if error.errno == errno.ENOENT else ""
-            raise AgentError(f"cannot read the list of sockets: {error.strerror or error}{hint}") from None
+            raise AgentError(
+                f"cannot read the list of sockets: {error.strerror or error}{hint}"
+            ) from None
 
     def _dump(self, family: int) -> Iterator[Any]:
         request = inet_diag_req()

@@ -1,8 +1,10 @@
-"""The ports at which the stores of a job's processes listen, from what launchers tell these processes.
+"""The ports at which the stores of a job's processes listen, from what launchers tell these
+processes.
 
-A store (TCPStore) and a rendezvous of torchrun listen at a port that every rank has to know before it has a connection:
-launchers write it into the environment of ranks, and users into the command line of the launcher. Who opens a
-connection to such a port asks a store; collectives listen at ports of the kernel's choice.
+A store (TCPStore) and a rendezvous of torchrun listen at a port that every rank has to know before
+it has a connection: launchers write it into the environment of ranks, and users into the command
+line of the launcher. Who opens a connection to such a port asks a store; collectives listen at
+ports of the kernel's choice.
 """
 
 from __future__ import annotations
@@ -19,13 +21,26 @@ _RENDEZVOUS_PORT = 29400
 
 
 def store_ports(processes: Iterable[int], proc: Path = Path("/proc")) -> frozenset[int]:
-    """Return the ports of stores that these processes know, as far as this process may see what they were told."""
+    """Return the ports of stores that these processes know, as far as this process may see what
+    they were told.
+    """
     found: set[int] = set()
     for process in processes:
         with suppress(OSError):
-            found.update(_of_words((proc / str(process) / "cmdline").read_bytes().decode(errors="replace").split("\0")))
+            found.update(
+                _of_words(
+                    (proc / str(process) / "cmdline")
+                    .read_bytes()
+                    .decode(errors="replace")
+                    .split("\0")
+                )
+            )
         with suppress(OSError):
-            found.update(_of_environment((proc / str(process) / "environ").read_bytes().decode(errors="replace")))
+            found.update(
+                _of_environment(
+                    (proc / str(process) / "environ").read_bytes().decode(errors="replace")
+                )
+            )
     return frozenset(found)
 
 

@@ -1,4 +1,6 @@
-"""The agent's loop: it sees a job's connections, has them reported, and measures what they carry."""
+"""The agent's loop: it sees a job's connections, has them reported, and measures what they
+carry.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from echelon_torch.agent.sockets import SocketList, TcpSocket
 from echelon_torch.agent.stores import store_ports
 
 READ_S = 1.0
-"""Time between two readings of the list of sockets, where a program in the kernel tells of connections."""
+"""Time between two readings of the list of sockets, where a program in the kernel tells of
+connections.
+"""
 POLL_S = 0.05
 """The same without such a program."""
 READINGS_PER_GAP = 4
@@ -52,7 +56,10 @@ class Watched:
 
 @dataclass
 class Agent:
-    """The agent and its state, which `echelon_torch.agent.metrics` shows. `say` takes a line for the operator."""
+    """The agent and its state, which `echelon_torch.agent.metrics` shows.
+
+    `say` takes a line for the operator.
+    """
 
     watched: Watched
     reporter: Reporter
@@ -71,7 +78,10 @@ class Agent:
     """Other network namespaces in which processes of the job have been found."""
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a command, watch its connections until it ends, and return its exit status. Raise `AgentError`."""
+        """Run a command, watch its connections until it ends, and return its exit status.
+
+        Raise `AgentError`.
+        """
         if shutil.which(command[0]) is None:
             raise AgentError(f"{command[0]}: there is no such command (check its name and PATH)")
         capabilities.keep_only(*_NEEDED)
@@ -81,12 +91,19 @@ class Agent:
             child = _start(command, None if group is None else group.path)
             path = None if group is None else group.path
             owner = _of_process(child.pid) if path is None else _of_group(path)
-            members = partial(processes.descendants, child.pid) if path is None else partial(cgroups.members, path)
+            members = (
+                partial(processes.descendants, child.pid)
+                if path is None
+                else partial(cgroups.members, path)
+            )
             self._watch(stack, told, owner, members, program, path, child, group)
             return child.wait()
 
     def watch(self, cgroup: Path) -> None:
-        """Watch the connections of a control group until a signal ends the agent. Raise `AgentError`."""
+        """Watch the connections of a control group until a signal ends the agent.
+
+        Raise `AgentError`.
+        """
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
             told = stack.enter_context(_signals())
@@ -94,7 +111,9 @@ class Agent:
             self._watch(stack, told, owner, members, self._load(stack, cgroup), cgroup)
 
     def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
-        """Return the group for the job's processes and the program that is attached to it, where there are such."""
+        """Return the group for the job's processes and the program that is attached to it, where
+        there are such.
+        """
         try:
             group = stack.enter_context(JobGroup(self.watched.job))
         except AgentError as error:
@@ -116,7 +135,10 @@ class Agent:
     def _do_without(self, error: AgentError) -> None:
         if self.watched.options.dscp is not None:
             raise AgentError(f"without eBPF, packets cannot be marked: {error} (leave out --dscp)")
-        self.say(f"no eBPF here: {error}; the list of connections is read every {POLL_S * 1000:.0f} ms instead")
+        self.say(
+            f"no eBPF here: {error}; the list of connections is read every {POLL_S * 1000:.0f} ms"
+            " instead"
+        )
 
     def _watch(
         self,
@@ -136,10 +158,13 @@ class Agent:
         shares = Shares(is_late=child is None)
 
         def stores() -> frozenset[int]:
-            # A command inherits the environment of its agent, whose own is readable without a capability.
+            # A command inherits the environment of its agent, whose own is readable without a
+            # capability.
             return store_ports((os.getpid(), *members()))
 
-        seen = JobConnections(listing, owner, program, self.reporter.is_peer, marker, shares=shares, stores=stores)
+        seen = JobConnections(
+            listing, owner, program, self.reporter.is_peer, marker, shares=shares, stores=stores
+        )
         self.connections = seen
         period_s = POLL_S if program is None else READ_S
         if self.watched.idle_gap_s is not None:
@@ -199,13 +224,16 @@ class Agent:
         return True
 
     def _look_elsewhere(self, members: Iterable[int]) -> None:
-        """Tell once of each network namespace of the job's processes whose sockets the agent does not see."""
+        """Tell once of each network namespace of the job's processes whose sockets the agent does
+        not see.
+        """
         for process, network in processes.elsewhere(members):
             if network not in self.networks:
                 self.networks.add(network)
                 self.say(
-                    f"process {process} of the job has a network namespace of its own, whose connections are not "
-                    f"reported (start an agent there: nsenter --net=/proc/{process}/ns/net echelon agent ...)"
+                    f"process {process} of the job has a network namespace of its own, whose"
+                    " connections are not reported (start an agent there: nsenter"
+                    f" --net=/proc/{process}/ns/net echelon agent ...)"
                 )
 
     def _read(self, seen: JobConnections) -> None:
@@ -221,7 +249,9 @@ class Agent:
         self.problem = None
         if isinstance(seen.marker, Marker) and seen.marker.refused not in (None, self.refused):
             self.refused = seen.marker.refused
-            self.say(f"the kernel does not set what was asked for on a socket of the job: {self.refused}")
+            self.say(
+                f"the kernel does not set what was asked for on a socket of the job: {self.refused}"
+            )
         self.read_s = time.thread_time() - began_s
         if self.meter is not None:
             ended = self.meter.observe(time.monotonic(), seen.totals, seen.since_sent_s)
@@ -267,7 +297,9 @@ def _start(command: Sequence[str], cgroup: Path | None) -> subprocess.Popen[byte
     try:
         return subprocess.Popen(command, preexec_fn=enter)
     except (OSError, subprocess.SubprocessError) as error:
-        raise AgentError(f"{command[0]}: {getattr(error, 'strerror', None) or error} (check the command)") from None
+        raise AgentError(
+            f"{command[0]}: {getattr(error, 'strerror', None) or error} (check the command)"
+        ) from None
 
 
 @contextmanager
@@ -276,7 +308,10 @@ def _signals() -> Iterator[socket.socket]:
     reading, writing = socket.socketpair()
     with reading, writing:
         writing.setblocking(False)
-        before = {which: signal.signal(which, lambda *_: None) for which in (signal.SIGTERM, signal.SIGINT)}
+        before = {
+            which: signal.signal(which, lambda *_: None)
+            for which in (signal.SIGTERM, signal.SIGINT)
+        }
         former = signal.set_wakeup_fd(writing.fileno())
         try:
             yield reading
@@ -287,7 +322,10 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def _pass_on(told: socket.socket, child: subprocess.Popen[bytes] | None) -> None:
-    """Pass a request to end on to the child. An interrupt comes from the terminal, which sends it to the child, too."""
+    """Pass a request to end on to the child.
+
+    An interrupt comes from the terminal, which sends it to the child, too.
+    """
     for number in told.recv(16):
         if child is not None and number == signal.SIGTERM:
             with suppress(ProcessLookupError):

@@ -1,4 +1,6 @@
-"""The iterations of a job that are alike, and what they have in common: times and sizes with their spread."""
+"""The iterations of a job that are alike, and what they have in common: times and sizes with their
+spread.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from echelon.model.documents import DocumentError
-from echelon_torch.capture.record import Call, Group, RankRecord, RankWait, RecordedIteration, Unmarked
+from echelon_torch.capture.record import (
+    Call,
+    Group,
+    RankRecord,
+    RankWait,
+    RecordedIteration,
+    Unmarked,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +31,15 @@ class Variation:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Variation:
-        """Return the spread of values. With few of them, the lowest and the highest are p10 and p90."""
-        tenths = statistics.quantiles(values, n=10, method="inclusive") if len(values) > 1 else [values[0]] * 9
+        """Return the spread of values.
+
+        With few of them, the lowest and the highest are p10 and p90.
+        """
+        tenths = (
+            statistics.quantiles(values, n=10, method="inclusive")
+            if len(values) > 1
+            else [values[0]] * 9
+        )
         return cls(statistics.median(values), tenths[0], tenths[8], statistics.fmean(values))
 
 
@@ -46,9 +62,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event of a rank, behind the computing that precedes it in the iteration that took the median time.
+    """One event of a rank, behind the computing that precedes it in the iteration that took the
+    median time.
 
-    Medians of parts would add up to less than the median of the whole, which the latest rank decides.
+    Medians of parts would add up to less than the median of the whole, which the latest rank
+    decides.
     """
 
     compute_s: float
@@ -91,7 +109,10 @@ class JobProfile:
 
 
 def profile(records: Sequence[RankRecord]) -> JobProfile:
-    """Return what the iterations of a job have in common. Raises `DocumentError` if there are none."""
+    """Return what the iterations of a job have in common.
+
+    Raises `DocumentError` if there are none.
+    """
     alike, others, found_by = alike_iterations(records)
     groups = {name: group for record in records for name, group in record.groups.items()}
     took_s = [max(own.end_s - own.start_s for own in job) for job in alike]
@@ -100,9 +121,11 @@ def profile(records: Sequence[RankRecord]) -> JobProfile:
     return JobProfile(ranks, groups, len(alike), others, found_by)
 
 
-def alike_iterations(records: Sequence[RankRecord]) -> tuple[list[tuple[RecordedIteration, ...]], int, str]:
-    """Return the iterations that do the same, each with its part of every rank, the number of others, and by what
-    means their ends were found.
+def alike_iterations(
+    records: Sequence[RankRecord],
+) -> tuple[list[tuple[RecordedIteration, ...]], int, str]:
+    """Return the iterations that do the same, each with its part of every rank, the number of
+    others, and by what means their ends were found.
 
     Raises `DocumentError` if there are none.
     """
@@ -117,8 +140,8 @@ def alike_iterations(records: Sequence[RankRecord]) -> tuple[list[tuple[Recorded
         raise DocumentError(
             "the capture",
             "",
-            "has no whole iteration, and operations that do not repeat (train for more iterations than --skip, or call "
-            "step() of the observer at the end of each)",
+            "has no whole iteration, and operations that do not repeat (train for more iterations"
+            " than --skip, or call step() of the observer at the end of each)",
             code="empty-document",
         )
     keys = [tuple(map(_key, job)) for job in jobs]
@@ -135,7 +158,11 @@ def _events(part: Unmarked) -> list[Call | RankWait]:
 def _key(part: Unmarked) -> tuple[Hashable, ...]:
     """Return what an iteration does, without times and sizes."""
     return tuple(
-        event.calls if isinstance(event, RankWait) else (*_signature(event), event.parts is None, event.backward)
+        (
+            event.calls
+            if isinstance(event, RankWait)
+            else (*_signature(event), event.parts is None, event.backward)
+        )
         for event in _events(part)
     )
 
@@ -144,7 +171,9 @@ def _signature(call: Call) -> tuple[Hashable, ...]:
     return call.kind, call.group, call.peer, call.tag
 
 
-def _rank_profile(iterations: Sequence[RecordedIteration], typical: int, groups: Mapping[str, Group]) -> RankProfile:
+def _rank_profile(
+    iterations: Sequence[RecordedIteration], typical: int, groups: Mapping[str, Group]
+) -> RankProfile:
     events = [_events(each) for each in iterations]
     gaps: dict[int, list[float]] = defaultdict(list)
     for iteration, own in zip(iterations, events, strict=True):
@@ -155,13 +184,16 @@ def _rank_profile(iterations: Sequence[RecordedIteration], typical: int, groups:
             cursor = max(cursor, event.end_s if isinstance(event, RankWait) else event.start_s)
         gaps[len(own)].append(max(0.0, iteration.end_s - cursor))
     moments = tuple(
-        Moment(gaps[at][typical], Variation.of(gaps[at]), None, event.calls, event.backward)
-        if isinstance(event, RankWait)
-        else Moment(gaps[at][typical], Variation.of(gaps[at]), event.number)
+        (
+            Moment(gaps[at][typical], Variation.of(gaps[at]), None, event.calls, event.backward)
+            if isinstance(event, RankWait)
+            else Moment(gaps[at][typical], Variation.of(gaps[at]), event.number)
+        )
         for at, event in enumerate(events[0])
     )
     operations = tuple(
-        _operation([each.calls[number] for each in iterations], groups) for number in range(len(iterations[0].calls))
+        _operation([each.calls[number] for each in iterations], groups)
+        for number in range(len(iterations[0].calls))
     )
     waits = [sum(wait.end_s - wait.start_s for wait in each.waits) for each in iterations]
     totals = [each.end_s - each.start_s for each in iterations]
@@ -195,9 +227,11 @@ def _operation(calls: Sequence[Call], groups: Mapping[str, Group]) -> Operation:
 
 
 def _by_repetition(records: Sequence[RankRecord]) -> Iterator[tuple[RecordedIteration, ...]]:
-    """Yield iterations that begin where the operations of all ranks begin to repeat, from the middle of the record on.
+    """Yield iterations that begin where the operations of all ranks begin to repeat, from the
+    middle of the record on.
 
-    All ranks have as many iterations, so the number of iterations is that of the rank with the longest period.
+    All ranks have as many iterations, so the number of iterations is that of the rank with the
+    longest period.
     """
     parts = [record.unmarked for record in records]
     if not all(parts):
@@ -215,7 +249,10 @@ def _by_repetition(records: Sequence[RankRecord]) -> Iterator[tuple[RecordedIter
 def _cuts(part: Unmarked) -> list[int]:
     """Return the places of calls at which iterations start and the last one ends."""
     words = [_signature(call) for call in part.calls]
-    words = [(*word, call.bytes * (call.parts is None)) for word, call in zip(words, part.calls, strict=True)]
+    words = [
+        (*word, call.bytes * (call.parts is None))
+        for word, call in zip(words, part.calls, strict=True)
+    ]
     start = len(words) // 2
     for period in range(1, (len(words) - start) // 2 + 1):
         if all(words[at] == words[at + period] for at in range(start, len(words) - period)):
@@ -228,7 +265,9 @@ def _cut(part: Unmarked, first: int, end: int) -> RecordedIteration:
     calls = part.calls[first:end]
     begin_s, end_s = calls[0].start_s, part.calls[end].start_s
     waits = tuple(
-        wait.model_copy(update={"calls": tuple(call - first for call in wait.calls if first <= call < end)})
+        wait.model_copy(
+            update={"calls": tuple(call - first for call in wait.calls if first <= call < end)}
+        )
         for wait in part.waits
         if begin_s <= wait.start_s < end_s
     )

@@ -39,7 +39,9 @@ class Call(Section):
     kind: Kind
     group: str
     bytes: _Count
-    """The bytes that the rank has before a collective, sends or receives; for a scatter, those that it gets."""
+    """The bytes that the rank has before a collective, sends or receives; for a scatter, those that
+    it gets.
+    """
     peer: int = 0
     """The rank in the group that it sends to or receives from, or the root."""
     tag: int = 0
@@ -48,7 +50,9 @@ class Call(Section):
     backward: bool
     """Whether it was called in a backward pass."""
     module: str = ""
-    """The innermost module of the model whose forward pass called it; empty: none did, or nobody knows."""
+    """The innermost module of the model whose forward pass called it; empty: none did, or nobody
+    knows.
+    """
     start_s: _Moment
     returned_s: _Moment
     end_s: _Moment | None
@@ -56,7 +60,9 @@ class Call(Section):
 
 
 class RankWait(Section):
-    """A time in which a rank waited for calls of the iteration; for none of them, it waited for an earlier one's."""
+    """A time in which a rank waited for calls of the iteration; for none of them, it waited for an
+    earlier one's.
+    """
 
     start_s: _Moment
     end_s: _Moment
@@ -98,14 +104,17 @@ class RankRecord(Section):
 
 
 def read_records(directory: Path) -> tuple[RankRecord, ...]:
-    """Return the records in a directory, by rank. Raises `DocumentError` unless they are those of a whole job."""
+    """Return the records in a directory, by rank.
+
+    Raises `DocumentError` unless they are those of a whole job.
+    """
     found = [_read(path) for path in directory.glob("rank-*.json")]
     if not found:
         raise DocumentError(
             str(directory),
             "",
-            "has no records: no process ended that had called torch.distributed.init_process_group (check that the "
-            "command trains, and that it hands on its environment)",
+            "has no records: no process ended that had called torch.distributed.init_process_group"
+            " (check that the command trains, and that it hands on its environment)",
             code="empty-document",
         )
     records = tuple(sorted(found, key=lambda record: record.rank))
@@ -115,8 +124,8 @@ def read_records(directory: Path) -> tuple[RankRecord, ...]:
         raise DocumentError(
             str(directory),
             "",
-            f"has {len(ranks)} records of a job of {records[0].ranks} ranks, and none of rank {missing} (copy those of "
-            "all hosts into one directory, and give it with --records)",
+            f"has {len(ranks)} records of a job of {records[0].ranks} ranks, and none of rank"
+            f" {missing} (copy those of all hosts into one directory, and give it with --records)",
             code="wrong-length",
         )
     return records
@@ -128,13 +137,21 @@ def _read(path: Path) -> RankRecord:
             data = stream.read(_MOST_BYTES + 1)
         document = json.loads(data) if len(data) <= _MOST_BYTES else None
     except OSError as error:
-        raise DocumentError(str(path), "", f"{error.strerror} (check the path)", code="unreadable-file") from None
+        raise DocumentError(
+            str(path), "", f"{error.strerror} (check the path)", code="unreadable-file"
+        ) from None
     except (ValueError, RecursionError):
-        raise DocumentError(str(path), "", "is not JSON (record the job anew)", code="bad-syntax") from None
+        raise DocumentError(
+            str(path), "", "is not JSON (record the job anew)", code="bad-syntax"
+        ) from None
     if not isinstance(document, dict):
-        raise DocumentError(str(path), "", "is not a record of at most 256 MiB (record fewer iterations)")
+        raise DocumentError(
+            str(path), "", "is not a record of at most 256 MiB (record fewer iterations)"
+        )
     record = parse_document(RankRecord, document, str(path))
-    for number, part in enumerate((*record.iterations, *([record.unmarked] if record.unmarked else []))):
+    for number, part in enumerate(
+        (*record.iterations, *([record.unmarked] if record.unmarked else []))
+    ):
         _check(path, record, number, part)
     return record
 
@@ -144,10 +161,22 @@ def _check(path: Path, record: RankRecord, number: int, part: Unmarked) -> None:
         group = record.groups.get(call.group)
         members: Sequence[int] = group.ranks if group else ()
         if call.number != at or record.rank not in members or not 0 <= call.peer < len(members):
-            raise DocumentError(str(path), f"iterations[{number}].calls[{at}]", "does not fit its group (record anew)")
-        if call.parts is not None and (len(call.parts) != len(members) or call.kind != "all-to-all"):
             raise DocumentError(
-                str(path), f"iterations[{number}].calls[{at}]", "has parts of other ranks (record anew)"
+                str(path),
+                f"iterations[{number}].calls[{at}]",
+                "does not fit its group (record anew)",
+            )
+        if call.parts is not None and (
+            len(call.parts) != len(members) or call.kind != "all-to-all"
+        ):
+            raise DocumentError(
+                str(path),
+                f"iterations[{number}].calls[{at}]",
+                "has parts of other ranks (record anew)",
             )
     if any(call >= len(part.calls) for wait in part.waits for call in wait.calls):
-        raise DocumentError(str(path), f"iterations[{number}].waits", "wait for calls that there are not (record anew)")
+        raise DocumentError(
+            str(path),
+            f"iterations[{number}].waits",
+            "wait for calls that there are not (record anew)",
+        )

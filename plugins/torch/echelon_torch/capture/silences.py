@@ -1,11 +1,12 @@
 """The silences of a job's connections, and the one that tells its iterations apart.
 
-Switches and agents take it that an iteration begins with the first bytes after an idle gap, once the last one has
-brought 95 % of its bytes (docs/agent.md). So the gap has to be longer than the silences in the last 5 % of what a rank
-sends, and shorter than the silence between two iterations.
+Switches and agents take it that an iteration begins with the first bytes after an idle gap, once
+the last one has brought 95 % of its bytes (docs/agent.md). So the gap has to be longer than the
+silences in the last 5 % of what a rank sends, and shorter than the silence between two iterations.
 
-Nobody records when bytes leave. A rank sends a word when it calls an operation. It sends until a collective ends, which
-takes as long as for the rank that called it last; the others wait for that one. A transfer leaves at once.
+Nobody records when bytes leave. A rank sends a word when it calls an operation. It sends until a
+collective ends, which takes as long as for the rank that called it last; the others wait for that
+one. A transfer leaves at once.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Silences:
     def gap_s(self) -> float | None:
         """The idle gap, or None: none tells iterations apart for certain.
 
-        Half of the silence between iterations leaves room for computing that is faster than recorded.
+        Half of the silence between iterations leaves room for computing that is faster than
+        recorded.
         """
         gap_s = max(self.between_s / 2, math.sqrt(self.within_s * self.between_s))
         told = self.between_s >= _CLEARLY * self.within_s and gap_s >= _SHORTEST_S
@@ -50,7 +52,9 @@ class Silences:
 
 
 def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences:
-    """Return the silences of a job, whose hosts send what each of their ranks sends to those of others."""
+    """Return the silences of a job, whose hosts send what each of their ranks sends to those of
+    others.
+    """
     jobs = alike_iterations(records)[0]
     groups = {name: group for record in records for name, group in record.groups.items()}
     within_s, between_s = [0.0], []
@@ -63,7 +67,9 @@ def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences
             if not busy:
                 continue
             within_s += _late_silences(busy)
-            if before is not None and all(before[rank].end_s == job[rank].start_s for rank in ranks):
+            if before is not None and all(
+                before[rank].end_s == job[rank].start_s for rank in ranks
+            ):
                 between_s.append(busy[0][0] - ended_s)
             before, ended_s = job, max(end_s for _, end_s, _ in busy)
     longest_s = max(own.end_s - own.start_s for job in jobs for own in job)
@@ -103,7 +109,9 @@ def _busy(
 
 
 def _shortest_s(job: Sequence[RecordedIteration]) -> dict[tuple[str, str, int], float]:
-    """Return the time that each collective takes for the rank that calls it last: kind, group, and its number."""
+    """Return the time that each collective takes for the rank that calls it last: kind, group, and
+    its number.
+    """
     shortest: dict[tuple[str, str, int], float] = {}
     for iteration in job:
         counts: dict[tuple[str, str], int] = {}

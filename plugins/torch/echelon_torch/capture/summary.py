@@ -30,7 +30,11 @@ def summary(records: Sequence[RankRecord], profile: JobProfile) -> dict[str, obj
                 "wait_s": _rounded(own.wait_s),
                 "without_processor_s": _rounded(own.delayed_s),
                 "computing": [
-                    {"before": label(own, each), "used_s": round(each.compute_s, 6), **_rounded(each.varies)}
+                    {
+                        "before": label(own, each),
+                        "used_s": round(each.compute_s, 6),
+                        **_rounded(each.varies),
+                    }
                     for each in own.moments
                 ],
             }
@@ -41,9 +45,11 @@ def summary(records: Sequence[RankRecord], profile: JobProfile) -> dict[str, obj
 
 
 def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
-    """Yield a row for each operation of each group, in its order, and for each transfer at its sender.
+    """Yield a row for each operation of each group, in its order, and for each transfer at its
+    sender.
 
-    Its time is that of the rank for which it took least: others called it earlier, and waited for that rank.
+    Its time is that of the rank for which it took least: others called it earlier, and waited for
+    that rank.
     """
     parts: dict[tuple[object, ...], list[tuple[int, Operation]]] = {}
     for rank, own in enumerate(profile.ranks):
@@ -59,7 +65,12 @@ def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
             continue
         took = [each.took_s for _, each in found if each.took_s is not None]
         rank, first = found[0]
-        row: dict[str, object] = {"kind": kind, "group": group, "number": place, "ranks": list(first.ranks)}
+        row: dict[str, object] = {
+            "kind": kind,
+            "group": group,
+            "number": place,
+            "ranks": list(first.ranks),
+        }
         if kind == "send":
             row["ranks"] = [rank, first.ranks[first.call.peer]]
         row["backward"] = first.call.backward
@@ -70,4 +81,7 @@ def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
 
 
 def _rounded(spread: Variation, digits: int = 6) -> dict[str, float]:
-    return {key: round(value, digits) if digits else round(value) for key, value in asdict(spread).items()}
+    return {
+        key: round(value, digits) if digits else round(value)
+        for key, value in asdict(spread).items()
+    }

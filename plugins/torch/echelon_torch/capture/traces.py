@@ -1,15 +1,17 @@
-"""Chakra execution traces of an iteration: what each rank computes and communicates, and what waits for what.
+"""Chakra execution traces of an iteration: what each rank computes and communicates, and what waits
+for what.
 
-A rank computes one thing after the other. An operation waits for the computing before its call, and computing for the
-operations for which the rank has waited. Times are those of the iteration that took the median time, and sizes are
-means, of the iterations that are alike.
+A rank computes one thing after the other. An operation waits for the computing before its call, and
+computing for the operations for which the rank has waited. Times are those of the iteration that
+took the median time, and sizes are means, of the iterations that are alike.
 
 Three properties of libraries are in the traces, because the bytes and the times depend on them:
 
-* A process group carries out its collectives in the order of their calls: NCCL one at a time, Gloo two.
+* A process group carries out its collectives in the order of their calls: NCCL one at a time, Gloo
+  two.
 * Gloo's reduce-scatter is an all-reduce of which each rank keeps its part, and sends as much.
-* The root of a broadcast or a reduce is the first rank of a group in a job file, so such operations have a group in
-  that order. Gathers and scatters are transfers from or to the root.
+* The root of a broadcast or a reduce is the first rank of a group in a job file, so such operations
+  have a group in that order. Gathers and scatters are transfers from or to the root.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ def trace_files(profile: JobProfile) -> Mapping[str, bytes]:
     groups: dict[str, tuple[int, ...]] = {}
     for rank, own in enumerate(profile.ranks):
         files[f"rank-{rank}.et"] = trace_bytes(_nodes(rank, own))
-        groups.update((group_name(each), members(each)) for each in own.operations if each.call.kind in _COMM_TYPES)
+        groups.update(
+            (group_name(each), members(each))
+            for each in own.operations
+            if each.call.kind in _COMM_TYPES
+        )
     files[GROUPS_FILE] = (json.dumps(groups, indent=1) + "\n").encode()
     return files
 
@@ -75,11 +81,17 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
     for moment in profile.moments:
         named = label(profile, moment)
         attributes: dict[str, Value] = {"label": named} if named else {}
-        yield named or "computing", WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), attributes, 2)
+        yield (
+            named or "computing",
+            WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), attributes, 2),
+        )
         before = (next_number,)
         next_number += 1
         if moment.call is None:
-            before = (*before, *(number for call in moment.waits for number in numbers.get(call, ())))
+            before = (
+                *before,
+                *(number for call in moment.waits for number in numbers.get(call, ())),
+            )
             continue
         operation = profile.operations[moment.call]
         made = list(_communication(rank, operation))
@@ -97,7 +109,9 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
 
 
 def label(profile: RankProfile, moment: Moment) -> str:
-    """Return what computes before a moment: the module whose forward pass calls what follows, or the backward pass."""
+    """Return what computes before a moment: the module whose forward pass calls what follows, or
+    the backward pass.
+    """
     if moment.call is None:
         return "backward" if moment.ends_backward else ""
     call = profile.operations[moment.call].call
@@ -128,7 +142,9 @@ def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[
         yield _COLLECTIVE, attributes
 
 
-def _transfer(sends: bool, rank: int, peer: int, tag: int, size_bytes: int) -> tuple[int, dict[str, Value]]:
+def _transfer(
+    sends: bool, rank: int, peer: int, tag: int, size_bytes: int
+) -> tuple[int, dict[str, Value]]:
     src, dst = (rank, peer) if sends else (peer, rank)
     kind = _SEND if sends else _RECEIVE
     return kind, {"comm_src": src, "comm_dst": dst, "comm_tag": tag, "comm_size": size_bytes}

@@ -1,10 +1,13 @@
-"""The module that Python imports first in the processes of `echelon capture`: it observes those that communicate.
+"""The module that Python imports first in the processes of `echelon capture`: it observes those
+that communicate.
 
-`echelon capture` puts this directory before PYTHONPATH. A process that never imports `torch.distributed` is left alone;
-in one that does, `init_process_group` then starts the observer. Options of the command are environment variables, which
-launchers hand on. A `sitecustomize` of the environment's own is imported, too.
+`echelon capture` puts this directory before PYTHONPATH. A process that never imports
+`torch.distributed` is left alone; in one that does, `init_process_group` then starts the observer.
+Options of the command are environment variables, which launchers hand on. A `sitecustomize` of the
+environment's own is imported, too.
 
-`echelon run` does the same with the programs of a scenario, and has them report their iterations to the run.
+`echelon run` does the same with the programs of a scenario, and has them report their iterations to
+the run.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ _WATCHED = "torch.distributed.distributed_c10d"
 class _Finder:
     """A finder of modules that has `_WATCHED` changed once it has been loaded."""
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != _WATCHED:
             return None
         sys.meta_path.remove(self)
@@ -69,7 +74,9 @@ def _observe() -> None:
 
 
 def _loaded(name: str) -> Any:
-    """Return a module of `echelon_torch`: by its file, since the environment of the script may lack the package."""
+    """Return a module of `echelon_torch`: by its file, since the environment of the script may lack
+    the package.
+    """
     full = f"{_MODULES}.{name}"
     module = sys.modules.get(full)
     if module is None:

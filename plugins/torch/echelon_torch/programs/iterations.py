@@ -1,7 +1,8 @@
 """The iterations of jobs whose workers are programs, from what their ranks tell. No I/O, no clock.
 
-A program has no barrier of ours between its iterations: it has those of its collectives, and some ranks are ahead of
-others. An iteration of the job ends when the last of its ranks has made the step, and the next one begins then.
+A program has no barrier of ours between its iterations: it has those of its collectives, and some
+ranks are ahead of others. An iteration of the job ends when the last of its ranks has made the
+step, and the next one begins then.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class _Job:
 class ProgramIterations:
     """The iterations of `jobs`, whose ends go to `completion`.
 
-    `on_iteration(job, iteration)` is called when all ranks have ended an iteration, `on_over(job)` when the job has no
-    more to do.
+    `on_iteration(job, iteration)` is called when all ranks have ended an iteration, `on_over(job)`
+    when the job has no more to do.
     """
 
     def __init__(
@@ -66,8 +67,14 @@ class ProgramIterations:
     def note_rank(self, hello: Hello) -> None:
         """Keep who a rank is. Raise `ValueError` for one that no job has."""
         job = self._jobs.get(hello.job)
-        if job is None or hello.worker not in self._specified[hello.job].workers or hello.rank in job.workers:
-            raise ValueError(f"rank {hello.rank} of {hello.job} on {hello.worker} is none of the run's")
+        if (
+            job is None
+            or hello.worker not in self._specified[hello.job].workers
+            or hello.rank in job.workers
+        ):
+            raise ValueError(
+                f"rank {hello.rank} of {hello.job} on {hello.worker} is none of the run's"
+            )
         job.workers[hello.rank] = hello.worker
         job.ranks = hello.ranks
 
@@ -109,7 +116,9 @@ class ProgramIterations:
     @property
     def end_s(self) -> float:
         """Return when the last iteration was finished, in seconds from the beginning of the run."""
-        ends = [float(of.iterations[-1].finish or 0) for of in self.records.values() if of.iterations]
+        ends = [
+            float(of.iterations[-1].finish or 0) for of in self.records.values() if of.iterations
+        ]
         return max(ends, default=0.0)
 
     @property
@@ -147,7 +156,9 @@ class ProgramIterations:
                 for at, (start_ns, end_ns) in enumerate(_between(begin_ns, step), start=1):
                     name = f"compute-{at}-{worker}"
                     computing.append(
-                        ObservedComputing(name, number, worker, self._seconds(start_ns), self._seconds(end_ns))
+                        ObservedComputing(
+                            name, number, worker, self._seconds(start_ns), self._seconds(end_ns)
+                        )
                     )
         return Observed(tuple(operations), tuple(computing))
 

@@ -49,12 +49,16 @@ class _Program:
 
 
 class Programs:
-    """The programs of `scenario` on the hosts of `hosts`, with agents that report to the service at `url`.
+    """The programs of `scenario` on the hosts of `hosts`, with agents that report to the service at
+    `url`.
 
-    Their ranks report to the socket at `ranks`. A context manager: no process of theirs outlives it.
+    Their ranks report to the socket at `ranks`. A context manager: no process of theirs outlives
+    it.
     """
 
-    def __init__(self, scenario: Scenario, hosts: HostFabric, url: str, ranks: Path, directory: Path) -> None:
+    def __init__(
+        self, scenario: Scenario, hosts: HostFabric, url: str, ranks: Path, directory: Path
+    ) -> None:
         self._scenario = scenario
         self._hosts = hosts
         self._url = url
@@ -83,7 +87,10 @@ class Programs:
                 program.agent.wait()
 
     def stop(self, job: str) -> None:
-        """Ask the programs of a job to end. Their agents pass it on, and take their control groups with them."""
+        """Ask the programs of a job to end.
+
+        Their agents pass it on, and take their control groups with them.
+        """
         self._over.add(job)
         for program in self._programs:
             if program.job == job:
@@ -91,7 +98,9 @@ class Programs:
 
     @contextmanager
     def watched(self, loop: RealTimeLoop) -> Iterator[None]:
-        """Watch the programs: a `RunError` comes out of the loop if one ends before it is stopped."""
+        """Watch the programs: a `RunError` comes out of the loop if one ends before it is
+        stopped.
+        """
         with ExitStack() as stack:
             for program in self._programs:
                 stack.callback(watch_end(loop, program.agent.pid, partial(self._ended, program)))
@@ -99,26 +108,49 @@ class Programs:
 
     def said(self, job: str) -> str:
         """Return the last words of a job's programs."""
-        return " | ".join(f"{one.host}: {said(one.log)}" for one in self._programs if one.job == job)
+        return " | ".join(
+            f"{one.host}: {said(one.log)}" for one in self._programs if one.job == job
+        )
 
     def _ended(self, program: _Program) -> None:
         if program.job not in self._over:
             status = program.agent.wait()
             raise RunError(
-                f"job {program.job}: its program on {program.host} ended with status {status} before the run did "
-                f"(it has to train for longer than the run): {_cause(program.log) or said(program.log)}"
+                f"job {program.job}: its program on {program.host} ended with status {status}"
+                " before the run did (it has to train for longer than the run):"
+                f" {_cause(program.log) or said(program.log)}"
             )
 
     def _start(self, job: str, workers: tuple[str, ...], rank: int, port: int) -> None:
         host = workers[rank]
         log = self._directory / f"program-{job}-{host}.log"
-        agent = [sys.executable, "-Pm", "echelon", "agent", "run", "--url", self._url, "--job", job, "--worker", host]
-        command = [*self._hosts.in_host(host), *DIES_WITH_CALLER, *agent, "--", *self._scenario.commands[job]]
+        agent = [
+            sys.executable,
+            "-Pm",
+            "echelon",
+            "agent",
+            "run",
+            "--url",
+            self._url,
+            "--job",
+            job,
+            "--worker",
+            host,
+        ]
+        command = [
+            *self._hosts.in_host(host),
+            *DIES_WITH_CALLER,
+            *agent,
+            "--",
+            *self._scenario.commands[job],
+        ]
         environment = {**os.environ, **self._environment(job, workers, rank, port)}
         process = start(command, log, cwd=self._scenario.file.parent, env=environment)
         self._programs.append(_Program(job, host, process, log))
 
-    def _environment(self, job: str, workers: tuple[str, ...], rank: int, port: int) -> Mapping[str, str]:
+    def _environment(
+        self, job: str, workers: tuple[str, ...], rank: int, port: int
+    ) -> Mapping[str, str]:
         """Return what a rank and `torchrun`, which takes its options from PET_*, have to know."""
         ranks, host = str(len(workers)), workers[rank]
         address = self._scenario.fabric.hosts[workers[0]].ipv4
@@ -137,7 +169,9 @@ class Programs:
             "PET_MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": self._hosts.host_interface(host),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join(
+                [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+            ),
             "PYTHONPATH": os.pathsep.join([str(_INJECTED), *([before] if before else [])]),
             "ECHELON_RUN_SOCKET": str(self._ranks),
             "ECHELON_RUN_WARM_UP": str(WARM_UP),

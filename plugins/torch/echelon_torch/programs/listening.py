@@ -23,9 +23,11 @@ class _Rank:
 
 
 class RankListener:
-    """A listener at `path` for the ranks of all programs. It runs in `loop`, which raises `RunError`.
+    """A listener at `path` for the ranks of all programs. It runs in `loop`, which raises
+    `RunError`.
 
-    `on_ready` is called once, when all ranks wait to begin; `on_step` whenever something has been told after that.
+    `on_ready` is called once, when all ranks wait to begin; `on_step` whenever something has been
+    told after that.
     """
 
     def __init__(
@@ -70,14 +72,17 @@ class RankListener:
         except ConnectionError:
             data = b""
         if not data:
-            # Its program has ended, or has destroyed its process group. The run watches programs by their processes.
+            # Its program has ended, or has destroyed its process group. The run watches programs by
+            # their processes.
             self._loop.on_readable(rank.socket.fileno(), None)
             return
         try:
             for message in rank.lines.feed(data):
                 self._note(rank, message)
         except ValueError as error:
-            raise RunError(f"a program tells the run what it does not understand: {error}") from None
+            raise RunError(
+                f"a program tells the run what it does not understand: {error}"
+            ) from None
 
     def _note(self, rank: _Rank, message: Hello | RankReady | RankStep) -> None:
         match message:

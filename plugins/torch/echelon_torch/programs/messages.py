@@ -1,4 +1,5 @@
-"""The messages of a rank to the run: lines of JSON over a Unix socket, which `echelon_torch.reporting` writes.
+"""The messages of a rank to the run: lines of JSON over a Unix socket, which
+`echelon_torch.reporting` writes.
 
 Times are nanoseconds of CLOCK_MONOTONIC.
 """
@@ -55,7 +56,10 @@ Message = Hello | RankReady | RankStep
 
 
 class RankLines:
-    """A reader of messages from the pieces in which a stream arrives. It raises `ValueError` for anything else."""
+    """A reader of messages from the pieces in which a stream arrives.
+
+    It raises `ValueError` for anything else.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
@@ -89,5 +93,7 @@ def _message(line: bytes) -> Message:
 
 
 def begin(at_ns: int) -> bytes:
-    """Return the answer to `RankReady`: the time at which the rank begins its first measured iteration."""
+    """Return the answer to `RankReady`: the time at which the rank begins its first measured
+    iteration.
+    """
     return f"{at_ns}\n".encode()

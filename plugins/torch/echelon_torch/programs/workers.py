@@ -28,8 +28,12 @@ class ProgramWorkers:
         self._jobs = tuple(place.scenario.commands)
         self._programs = Programs(place.scenario, place.hosts, place.url, ranks, place.directory)
         jobs = [job for job in place.scenario.jobs if job.name in self._jobs]
-        self._iterations = ProgramIterations(jobs, place.completion, place.on_iteration, self._programs.stop)
-        self._listener = RankListener(place.loop, ranks, self._iterations, place.on_ready, place.on_step)
+        self._iterations = ProgramIterations(
+            jobs, place.completion, place.on_iteration, self._programs.stop
+        )
+        self._listener = RankListener(
+            place.loop, ranks, self._iterations, place.on_ready, place.on_step
+        )
 
     def __enter__(self) -> Self:
         self._programs.__enter__()

@@ -1,11 +1,14 @@
-"""Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a line of JSON.
+"""Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a
+line of JSON.
 
-    python -m plugins.torch.tests.agent.inside [--no-ebpf | --watch | --iterations | --polled | --udp | --training]
+    python -m plugins.torch.tests.agent.inside [--no-ebpf | --watch | --iterations | --polled |
+    --udp | --training]
 
-With `--watch`, a program runs already when an agent begins to watch its control group. With `--iterations`, a program
-sends the same again after each silence, and more than its file says; with `--polled`, a thread of it sends a little all
-the time, as one does that asks a store. With `--udp`, the program of the documentation's
-page writes the shim itself. With `--training`, the ranks of a job of PyTorch train.
+With `--watch`, a program runs already when an agent begins to watch its control group. With
+`--iterations`, a program sends the same again after each silence, and more than its file says; with
+`--polled`, a thread of it sends a little all the time, as one does that asks a store. With `--udp`,
+the program of the documentation's page writes the shim itself. With `--training`, the ranks of a
+job of PyTorch train.
 """
 
 from __future__ import annotations
@@ -51,8 +54,13 @@ def follow(here: Place, options: Sequence[str]) -> dict[str, Any]:
     seen["opened"] = len(ports)
     counted = here.counted()
     connecting.order("send 100000")
-    until(lambda: sum(count for _, count in here.counted().values()) >= 300_000, "the entries count nothing")
-    seen["counted"] = {flow: (count[0] - counted[flow][0], count[1]) for flow, count in here.counted().items()}
+    until(
+        lambda: sum(count for _, count in here.counted().values()) >= 300_000,
+        "the entries count nothing",
+    )
+    seen["counted"] = {
+        flow: (count[0] - counted[flow][0], count[1]) for flow, count in here.counted().items()
+    }
     connecting.order("close 2")
     ports = connecting.order("open 1")
     until(lambda: here.connections() == both(ports, port), "the reconnect is not recognised")
@@ -62,8 +70,13 @@ def follow(here: Place, options: Sequence[str]) -> dict[str, Any]:
     seen["during"] = [len(now - then) for now, then in zip(held(), before, strict=True)]
     accepting.kill()
     connecting.kill()
-    until(lambda: not any(now - then for now, then in zip(held(), before, strict=True)), f"{held()}, before: {before}")
-    seen["programs_go_on"] = all(Path(f"/proc/{child}").exists() for child in programs) and len(programs)
+    until(
+        lambda: not any(now - then for now, then in zip(held(), before, strict=True)),
+        f"{held()}, before: {before}",
+    )
+    seen["programs_go_on"] = all(Path(f"/proc/{child}").exists() for child in programs) and len(
+        programs
+    )
     for child in programs:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -75,12 +88,21 @@ def watch(here: Place) -> dict[str, Any]:
     file = here.directory / "port"
     with cgroups.JobGroup("watched") as made:
         group = made.path
-        accepting = here.program("h1", group, HERE / "program.py", "accept", here.lab.fabric.hosts["h1"].ipv4, file)
+        accepting = here.program(
+            "h1", group, HERE / "program.py", "accept", here.lab.fabric.hosts["h1"].ipv4, file
+        )
         until(file.exists, "the program does not listen")
         port = int(file.read_text())
         # The program of h2 has no agent.
         connecting = subprocess.Popen(
-            [*here.in_host("h2"), sys.executable, HERE / "program.py", "connect", "10.0.0.1", str(port)],
+            [
+                *here.in_host("h2"),
+                sys.executable,
+                HERE / "program.py",
+                "connect",
+                "10.0.0.1",
+                str(port),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -116,29 +138,54 @@ def iterations(here: Place, *, polled: bool = False) -> dict[str, Any]:
         # Silence is time without bytes, so there is nothing else to wait for.
         time.sleep(4 * IDLE_GAP_S)
     measured = here.client.job(JOB).measurements
-    until(lambda: len(here.client.job(JOB).measurements[0].iteration_times_s) > AGREEING, f"{measured}")
+    until(
+        lambda: len(here.client.job(JOB).measurements[0].iteration_times_s) > AGREEING,
+        f"{measured}",
+    )
     (measured,) = here.client.job(JOB).measurements
     until(lambda: here.client.job(JOB).sizes[0].used_bytes == SENT, f"{here.client.job(JOB).sizes}")
     (size,) = here.client.job(JOB).sizes
-    until(lambda: reported(here)["h1"] == {(port, one) for one in ports}, f"reported: {reported(here)}")
-    return {"measured": measured.model_dump(), "size": size.model_dump(), "reported": len(reported(here)["h2"])}
+    until(
+        lambda: reported(here)["h1"] == {(port, one) for one in ports},
+        f"reported: {reported(here)}",
+    )
+    return {
+        "measured": measured.model_dump(),
+        "size": size.model_dump(),
+        "reported": len(reported(here)["h2"]),
+    }
 
 
 def udp(here: Place) -> dict[str, Any]:
-    """Run the program of the page on h1, for a job whose hosts write the shim; return what switches saw of it."""
+    """Run the program of the page on h1, for a job whose hosts write the shim; return what switches
+    saw of it.
+    """
     code = (ROOT / "docs" / "agent.md").read_text().partition("```python\n")[2].partition("```")[0]
     # So little that no buffer overflows, however slow this machine is.
-    here.client.register_job({**ring("bert", ["h1", "h2"]), "data": {"compute": "10 ms", "gradient": "20 kB"}})
+    here.client.register_job(
+        {**ring("bert", ["h1", "h2"]), "data": {"compute": "10 ms", "gradient": "20 kB"}}
+    )
     settle(here.client)
     env = {**os.environ, "ECHELON_URL": here.url}
     subprocess.run([*here.in_host("h1"), sys.executable, "-c", code], env=env, check=True)
-    until(lambda: sum(count for count, _ in here.counted_by_shim("bert").values()) >= 48, "packets are missing")
+    until(
+        lambda: sum(count for count, _ in here.counted_by_shim("bert").values()) >= 48,
+        "packets are missing",
+    )
     counted = here.counted_by_shim("bert")
-    return {"counted": {flow.name: counted[flow.name] for flow in here.client.job("bert").flows if flow.src == "h1"}}
+    return {
+        "counted": {
+            flow.name: counted[flow.name]
+            for flow in here.client.job("bert").flows
+            if flow.src == "h1"
+        }
+    }
 
 
 def training(here: Place) -> dict[str, Any]:
-    """Train with agents on both hosts; compare after each round what they reported with what the kernel says."""
+    """Train with agents on both hosts; compare after each round what they reported with what the
+    kernel says.
+    """
     rounds = []
     for rank, host in enumerate(("h1", "h2")):
         interface = subprocess.run(
@@ -147,45 +194,71 @@ def training(here: Place) -> dict[str, Any]:
             capture_output=True,
             text=True,
         ).stdout.split()[1]
-        names = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": interface}
+        names = {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "10.0.0.1",
+            "GLOO_SOCKET_IFNAME": interface,
+        }
         os.environ.update(names, OMP_NUM_THREADS="1")
         here.agent(host, HERE / "training.py", here.directory, str(ROUNDS))
     for number in range(ROUNDS):
         until(
-            lambda number=number: all((here.directory / f"trained-{rank}-{number}").exists() for rank in (0, 1)),
+            lambda number=number: all(
+                (here.directory / f"trained-{rank}-{number}").exists() for rank in (0, 1)
+            ),
             f"the ranks do not train: {here.lines}",
         )
         until(
             lambda: (
-                reported(here) == (by_kernel := {host: established(here, host) for host in ("h1", "h2")})
+                reported(here)
+                == (by_kernel := {host: established(here, host) for host in ("h1", "h2")})
                 and here.connections() == {ports for seen in by_kernel.values() for ports in seen}
             ),
-            f"reported {reported(here)}, by the kernel {[established(here, host) for host in ('h1', 'h2')]}",
+            f"reported {reported(here)}, by the kernel"
+            f" {[established(here, host) for host in ('h1', 'h2')]}",
         )
         rounds.append({host: sorted(seen) for host, seen in reported(here).items()})
         (here.directory / f"go-{number}").touch()
-    until(lambda: reported(here) == {"h1": set(), "h2": set()}, f"connections stay: {reported(here)}")
+    until(
+        lambda: reported(here) == {"h1": set(), "h2": set()}, f"connections stay: {reported(here)}"
+    )
     return {"rounds": rounds}
 
 
 def reported(here: Place) -> dict[str, set[tuple[int, int]]]:
     """Return the local and the remote port of each connection that agents reported, by host."""
     known = here.client.connections(JOB).connections
-    return {host: {(one.local[1], one.remote[1]) for one in known.get(host, ())} for host in ("h1", "h2")}
+    return {
+        host: {(one.local[1], one.remote[1]) for one in known.get(host, ())}
+        for host in ("h1", "h2")
+    }
 
 
 def established(here: Place, host: str) -> set[tuple[int, int]]:
-    """Return the same as the tables of the kernel have it, for connections with the other host that carry data."""
+    """Return the same as the tables of the kernel have it, for connections with the other host that
+    carry data.
+    """
     shown = subprocess.run(
-        [*here.in_host(host), "cat", "/proc/net/tcp", "/proc/net/tcp6"], check=True, capture_output=True, text=True
+        [*here.in_host(host), "cat", "/proc/net/tcp", "/proc/net/tcp6"],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     own, other = ("h1", "h2") if host == "h1" else ("h2", "h1")
     # Addresses are words in the order of this machine; those of IPv4 are the last word of IPv6's.
-    ends = [socket.inet_aton(here.lab.fabric.hosts[name].ipv4)[::-1].hex().upper() for name in (own, other)]
+    ends = [
+        socket.inet_aton(here.lab.fabric.hosts[name].ipv4)[::-1].hex().upper()
+        for name in (own, other)
+    ]
     found = set()
     for line in shown.splitlines():
         _, local, remote, state, *_ = line.split()
-        addresses, ports = zip(*(end.split(":") for end in (local, remote)), strict=False) if ":" in local else ((), ())
+        addresses, ports = (
+            zip(*(end.split(":") for end in (local, remote)), strict=False)
+            if ":" in local
+            else ((), ())
+        )
         if state == "01" and [address[-8:] for address in addresses] == ends:
             found.add((int(ports[0], 16), int(ports[1], 16)))
     return {one for one in found if not {*one} & STORES}

@@ -15,7 +15,9 @@ from echelon_torch.agent.program import KernelProgram
 from echelon_torch.agent.ranking import HostRanking
 
 _LINK = struct.Struct("=III4xQ")
-"""The beginning of `struct bpf_link_info` of a link with a control group: type, id, program, number of the group."""
+"""The beginning of `struct bpf_link_info` of a link with a control group: type, id, program, number
+of the group.
+"""
 _TO_CGROUP = 3
 _NAME_AT = 64
 """The offset of `name` in `struct bpf_prog_info` (Linux, include/uapi/linux/bpf.h)."""

@@ -1,4 +1,5 @@
-"""SIGKILLs at random moments of an agent's life: of the agent, of the shell that cleans up after it, of the command.
+"""SIGKILLs at random moments of an agent's life: of the agent, of the shell that cleans up after
+it, of the command.
 
 Whatever is killed, in the end there is no process, no control group and no program in the kernel.
 """
@@ -34,7 +35,17 @@ def kill(directory: Path, victim: str, after_s: float) -> bool:
     mark = uuid.uuid4().hex
     # The command ends with its standard input; the shell has a standard input of its own.
     agent = subprocess.Popen(
-        [BIN / "echelon", "agent", "run", "--url", f"unix:{directory}/nobody", "--job", "killed", "--", "cat"],
+        [
+            BIN / "echelon",
+            "agent",
+            "run",
+            "--url",
+            f"unix:{directory}/nobody",
+            "--job",
+            "killed",
+            "--",
+            "cat",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -52,7 +63,10 @@ def kill(directory: Path, victim: str, after_s: float) -> bool:
         assert agent.wait(PATIENCE_S) == 128 + signal.SIGKILL
     agent.stdin.close()
     agent.wait(PATIENCE_S)
-    until(lambda: not list(marked(mark)), f"{victim} after {after_s} s: these run: {list(marked(mark))}")
+    until(
+        lambda: not list(marked(mark)),
+        f"{victim} after {after_s} s: these run: {list(marked(mark))}",
+    )
     until(lambda: not group.exists(), f"{victim} after {after_s} s: {group} is left")
     until(
         lambda: not links & kernel.links() and not programs & kernel.programs(),
@@ -72,7 +86,10 @@ def _kill(agent: int, victim: str) -> bool:
             os.kill(child, signal.SIGKILL)
     if found and victim == "shell":
         # If the agent were killed at the same moment, nobody would be left to clean up.
-        until(lambda: "sh" in {name(one) for one in children(agent) if one not in found}, "there is no other shell")
+        until(
+            lambda: "sh" in {name(one) for one in children(agent) if one not in found},
+            "there is no other shell",
+        )
     return bool(found)
 
 
@@ -80,13 +97,20 @@ def name(process: int) -> str:
     with suppress(OSError):
         # A process that has ended and is not waited for yet is a zombie.
         status = Path(f"/proc/{process}/stat").read_text()
-        return "" if status.rpartition(")")[2].split()[0] == "Z" else status.partition("(")[2].rpartition(")")[0]
+        return (
+            ""
+            if status.rpartition(")")[2].split()[0] == "Z"
+            else status.partition("(")[2].rpartition(")")[0]
+        )
     return ""
 
 
 def children(process: int) -> list[int]:
     with suppress(OSError):
-        return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+        return [
+            int(word)
+            for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        ]
     return []
 
 
@@ -94,12 +118,15 @@ def marked(mark: str) -> Iterator[int]:
     """Yield the processes that an agent and its descendants are."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdigit() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if entry.name.isdigit() and f"{MARK}={mark}".encode() in (
+                entry / "environ"
+            ).read_bytes().split(b"\0"):
                 yield int(entry.name)
 
 
 def kills(directory: Path, count: int, rng: random.Random) -> int:
     """Kill so many times; return how often the victim was there."""
     return sum(
-        kill(directory, VICTIMS[number % len(VICTIMS)], rng.uniform(0, LONGEST_LIFE_S)) for number in range(count)
+        kill(directory, VICTIMS[number % len(VICTIMS)], rng.uniform(0, LONGEST_LIFE_S))
+        for number in range(count)
     )

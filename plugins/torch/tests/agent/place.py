@@ -1,4 +1,7 @@
-"""Two hosts in namespaces, a switch between them, the service, and agents: everything real. Call it in a sandbox."""
+"""Two hosts in namespaces, a switch between them, the service, and agents: everything real.
+
+Call it in a sandbox.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,11 @@ class AgentProcess:
 
     def __init__(self, command: Sequence[str | Path], lines: list[str]) -> None:
         self._popen = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.lines = lines
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -61,7 +68,10 @@ class AgentProcess:
         return (int(fields[11]) + int(fields[12])) / 100
 
     def children(self) -> list[int]:
-        return [int(word) for word in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return [
+            int(word)
+            for word in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        ]
 
     def kill(self) -> None:
         self._popen.kill()
@@ -95,16 +105,38 @@ class Place:
         return self._hosts.in_host(host)
 
     def agent(self, host: str, *command: str | Path, options: Sequence[str] = ()) -> AgentProcess:
-        words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "run", "--url", self.url, "--job", JOB]
+        words = [
+            *self._hosts.in_host(host),
+            BIN / "echelon",
+            "agent",
+            "run",
+            "--url",
+            self.url,
+            "--job",
+            JOB,
+        ]
         lines = self.lines.setdefault(host, [])
-        agent = AgentProcess([*words, "--worker", host, *options, "--", sys.executable, *command], lines)
+        agent = AgentProcess(
+            [*words, "--worker", host, *options, "--", sys.executable, *command], lines
+        )
         self._agents.append(agent)
         return agent
 
     def watching(self, host: str, cgroup: Path) -> AgentProcess:
         """Start an agent that watches a control group."""
-        words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "watch", "--url", self.url, "--job", JOB]
-        agent = AgentProcess([*words, "--worker", host, "--cgroup", cgroup], self.lines.setdefault(host, []))
+        words = [
+            *self._hosts.in_host(host),
+            BIN / "echelon",
+            "agent",
+            "watch",
+            "--url",
+            self.url,
+            "--job",
+            JOB,
+        ]
+        agent = AgentProcess(
+            [*words, "--worker", host, "--cgroup", cgroup], self.lines.setdefault(host, [])
+        )
         self._agents.append(agent)
         return agent
 
@@ -114,7 +146,9 @@ class Place:
         def enter() -> None:
             (cgroup / "cgroup.procs").write_text("0")
 
-        return subprocess.Popen([*self._hosts.in_host(host), sys.executable, *command], preexec_fn=enter)
+        return subprocess.Popen(
+            [*self._hosts.in_host(host), sys.executable, *command], preexec_fn=enter
+        )
 
     def accepting(self, host: str, *options: str) -> tuple[AgentProcess, int]:
         """Start a program that accepts connections, and return its port."""
@@ -134,10 +168,12 @@ class Place:
             with suppress(ProcessLookupError):
                 agent.kill()
 
-    # -- the switch ------------------------------------------------------------------------------------------------
+    # -- the switch --------------------------------------------------------------------------------
 
     def connections(self) -> set[tuple[int, int]]:
-        """Return the ports, source and destination, of the TCP connections that the switch recognises."""
+        """Return the ports, source and destination, of the TCP connections that the switch
+        recognises.
+        """
         found = set()
         for entry in self.lab.switches["s1"].entries():
             table = self._schema.tables[entry.table_id]
@@ -150,7 +186,9 @@ class Place:
         return found
 
     def wait(self, wanted: set[tuple[int, int]]) -> None:
-        """Wait, asking without pause, until the switch recognises these connections and no others."""
+        """Wait, asking without pause, until the switch recognises these connections and no
+        others.
+        """
         give_up_at = time.monotonic() + PATIENCE_S
         while self.connections() != wanted:
             assert time.monotonic() < give_up_at, len(self.connections())
@@ -158,7 +196,9 @@ class Place:
     def counted(self) -> dict[str, tuple[int, int]]:
         """Return the packets and bytes that the switch has counted of each flow of the job."""
         numbers = {one.number: one.name for one in self.client.job(JOB).flows}
-        return {numbers.get(number, str(number)): counts for number, counts in self._counts().items()}
+        return {
+            numbers.get(number, str(number)): counts for number, counts in self._counts().items()
+        }
 
     def counted_by_shim(self, job: str) -> dict[str, tuple[int, int]]:
         """Return the same of a job whose packets carry the shim."""
@@ -173,7 +213,9 @@ class Place:
                 }
                 if values["job"] == known.number:
                     (parameter,) = entry.action.action.params
-                    found[known.flows[values["flow"]].name] = counts[int.from_bytes(parameter.value, "big")]
+                    found[known.flows[values["flow"]].name] = counts[
+                        int.from_bytes(parameter.value, "big")
+                    ]
         return found
 
     def _counts(self) -> dict[int, tuple[int, int]]:
@@ -207,7 +249,9 @@ def place(**settings: Any) -> Iterator[Place]:
         lab.start()
         daemon = lab.daemon()
         client = stack.enter_context(lab.client(daemon))
-        client.register_job({**ring(JOB, ["h1", "h2"]), "recognition": {"by": "agent", "idle_gap": GAP}})
+        client.register_job(
+            {**ring(JOB, ["h1", "h2"]), "recognition": {"by": "agent", "idle_gap": GAP}}
+        )
         settle(client)
         made = Place(lab, hosts, client, f"unix:{socket}")
         stack.callback(made.stop)

@@ -1,10 +1,12 @@
-"""A program that knows nothing of Echelon: it accepts TCP connections on a port of the kernel's choice, or makes some.
+"""A program that knows nothing of Echelon: it accepts TCP connections on a port of the kernel's
+choice, or makes some.
 
     python program.py accept ADDRESS FILE             # writes its port into FILE
     python program.py connect ADDRESS PORT            # obeys the lines of its standard input, and answers each
 
-The lines are `open N`, `send BYTES` (on each connection), `close N` (the oldest), and `poll MILLISECONDS`: a thread
-sends a little at this interval on a connection of its own, as one does that asks a store.
+The lines are `open N`, `send BYTES` (on each connection), `close N` (the oldest), and `poll
+MILLISECONDS`: a thread sends a little at this interval on a connection of its own, as one does that
+asks a store.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from pathlib import Path
 
 
 def accept(address: str, file: Path) -> None:
-    with socket.create_server((address, 0), backlog=4096) as server, selectors.DefaultSelector() as selector:
+    with (
+        socket.create_server((address, 0), backlog=4096) as server,
+        selectors.DefaultSelector() as selector,
+    ):
         file.with_suffix(".new").write_text(str(server.getsockname()[1]))
         file.with_suffix(".new").rename(file)
         selector.register(server, selectors.EVENT_READ)

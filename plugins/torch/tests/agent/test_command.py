@@ -28,11 +28,22 @@ JOB = f"a-{os.getpid()}"
 
 def command(directory: Path, *words: str | Path) -> list[str | Path]:
     """Return the words of the command; nobody answers at the service's address."""
-    return [BIN / "echelon", "agent", words[0], "--url", f"unix:{directory}/nobody", "--job", JOB, *words[1:]]
+    return [
+        BIN / "echelon",
+        "agent",
+        words[0],
+        "--url",
+        f"unix:{directory}/nobody",
+        "--job",
+        JOB,
+        *words[1:],
+    ]
 
 
 def ended(directory: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(directory, *words), capture_output=True, text=True, timeout=PATIENCE_S)
+    return subprocess.run(
+        command(directory, *words), capture_output=True, text=True, timeout=PATIENCE_S
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,8 +54,12 @@ def ended(directory: Path, *words: str | Path) -> subprocess.CompletedProcess[st
         ([], "import os; os.kill(os.getpid(), 9)", 137),
     ],
 )
-def test_it_ends_as_the_command_ends(tmp_path: Path, options: Sequence[str], script: str, status: int) -> None:
-    done = ended(tmp_path, "run", *options, "--", sys.executable, "-c", f"print('its own output'); {script}")
+def test_it_ends_as_the_command_ends(
+    tmp_path: Path, options: Sequence[str], script: str, status: int
+) -> None:
+    done = ended(
+        tmp_path, "run", *options, "--", sys.executable, "-c", f"print('its own output'); {script}"
+    )
     assert done.returncode == status, done.stderr
     assert not [group for group in kernel.groups() if f"echelon-{JOB}-" in group]
     assert "Traceback" not in done.stderr
@@ -58,13 +73,19 @@ def test_the_command_has_the_standard_streams(tmp_path: Path) -> None:
 
 @needs("network namespaces")
 @pytest.mark.parametrize("option", ["--ebpf", "--no-ebpf"])
-def test_it_says_of_a_network_of_the_commands_own_that_it_is_not_seen(tmp_path: Path, option: str) -> None:
+def test_it_says_of_a_network_of_the_commands_own_that_it_is_not_seen(
+    tmp_path: Path, option: str
+) -> None:
     waits_until_it_is_said = f"until grep -q nsenter {tmp_path}/said; do sleep 0.1; done"
     with (tmp_path / "said").open("w") as said:
-        words = command(tmp_path, "run", option, "--", "unshare", "--net", "sh", "-c", waits_until_it_is_said)
+        words = command(
+            tmp_path, "run", option, "--", "unshare", "--net", "sh", "-c", waits_until_it_is_said
+        )
         assert subprocess.run(words, stderr=said, check=False, timeout=PATIENCE_S).returncode == 0
     (line,) = [one for one in (tmp_path / "said").read_text().splitlines() if "nsenter" in one]
-    assert re.search(r"process (\d+) of the job has a network namespace of its own,.*--net=/proc/\1/ns/net", line)
+    assert re.search(
+        r"process (\d+) of the job has a network namespace of its own,.*--net=/proc/\1/ns/net", line
+    )
 
 
 MISTAKES = [
@@ -119,11 +140,18 @@ def test_metrics_and_a_request_to_end(tmp_path: Path) -> None:
     port = free_port()
     words = command(tmp_path, "run", "--metrics", f"127.0.0.1:{port}", "--idle-gap", "50 ms", "--")
     agent = subprocess.Popen(
-        [*words, sys.executable, "-c", TALK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*words, sys.executable, "-c", TALK],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert agent.stdout is not None
     assert agent.stdout.readline() == "talking\n"
-    wanted = ("echelon_agent_ebpf", "echelon_agent_sent_bytes_total", "echelon_agent_report_failures_total")
+    wanted = (
+        "echelon_agent_ebpf",
+        "echelon_agent_sent_bytes_total",
+        "echelon_agent_report_failures_total",
+    )
     give_up_at = time.monotonic() + PATIENCE_S
     while not all(name in (text := scraped(port)) for name in wanted):
         assert time.monotonic() < give_up_at, text
@@ -132,7 +160,9 @@ def test_metrics_and_a_request_to_end(tmp_path: Path) -> None:
     for line in text.splitlines():
         if line.startswith("# HELP "):
             name = line.split()[2]
-            assert name in page or name.removeprefix("echelon_agent") in page, f"{name} is not on the page"
+            assert name in page or name.removeprefix("echelon_agent") in page, (
+                f"{name} is not on the page"
+            )
     agent.send_signal(signal.SIGTERM)
     agent.wait(PATIENCE_S)  # with its standard input open: its end would end the command first
     agent.communicate()
@@ -163,7 +193,9 @@ def test_it_keeps_no_capability_once_it_watches(tmp_path: Path) -> None:
 
 def capabilities(process: int) -> dict[str, int]:
     lines = (
-        line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("Cap")
+        line.split()
+        for line in Path(f"/proc/{process}/status").read_text().splitlines()
+        if line.startswith("Cap")
     )
     return {name.rstrip(":"): int(value, 16) for name, value in lines}
 
@@ -213,7 +245,9 @@ while ours.getsockopt(1, 12) != 5:
 assert struct.unpack("@L", ours.getsockopt(socket.SOL_SOCKET, 47, 8))[0] == pacing
 assert before == (ours.getsockopt(6, 25), ours.getsockopt(1, 8))
 """
-"""Window (the limit of what is announced), unsent bytes, priority, type of service, and the rate in bytes a second."""
+"""Window (the limit of what is announced), unsent bytes, priority, type of service, and the rate in
+bytes a second.
+"""
 
 
 @pytest.mark.parametrize("ebpf", [pytest.param("--ebpf", marks=needs("eBPF")), "--no-ebpf"])
@@ -231,7 +265,10 @@ def test_a_group_that_vanishes_ends_its_connections_and_not_the_agent(tmp_path: 
     group = groups.own_group() / JOB
     group.mkdir()
     agent = subprocess.Popen(
-        command(tmp_path, "watch", "--cgroup", group), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command(tmp_path, "watch", "--cgroup", group),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert agent.stderr is not None

@@ -45,7 +45,11 @@ class Kernel:
     def closes(self, port: int) -> None:
         connection = TcpConnection("10.0.0.1", port, "10.0.0.2", 1)
         one = self.open.pop(connection, None)
-        self.news += [Seen(connection, False, False, False)] if one is not None and one.cgroup == OURS else []
+        self.news += (
+            [Seen(connection, False, False, False)]
+            if one is not None and one.cgroup == OURS
+            else []
+        )
 
     def read(self) -> list[TcpSocket]:
         return list(self.open.values())
@@ -61,10 +65,14 @@ class News:
 
 
 def watching(kernel: Kernel, *, with_news: bool) -> JobConnections:
-    return JobConnections(kernel, lambda: lambda one: one.cgroup == OURS, News(kernel) if with_news else None)
+    return JobConnections(
+        kernel, lambda: lambda one: one.cgroup == OURS, News(kernel) if with_news else None
+    )
 
 
-TURNS = st.lists(st.tuples(st.sampled_from(("opens", "closes", "hear", "read")), st.integers(1, 4)), max_size=40)
+TURNS = st.lists(
+    st.tuples(st.sampled_from(("opens", "closes", "hear", "read")), st.integers(1, 4)), max_size=40
+)
 
 
 @given(TURNS, st.booleans())
@@ -99,14 +107,18 @@ def test_connections_of_others_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(("with_news", "told"), [(True, {3}), (False, {3, STORE})])
-def test_a_connection_to_a_store_is_control_from_its_first_byte(with_news: bool, told: set[int]) -> None:
+def test_a_connection_to_a_store_is_control_from_its_first_byte(
+    with_news: bool, told: set[int]
+) -> None:
     """The kernel chose the port of the store at this end, which only news can tell."""
     kernel = Kernel()
     seen = watching(kernel, with_news=with_news)
     seen.stores = lambda: {STORE}
     for remote, local in ((STORE, 3), (5, STORE)):
         connection = TcpConnection("10.0.0.1", local, "10.0.0.2", remote)
-        kernel.open[connection] = TcpSocket(connection, local, OURS, TcpCounters(bytes_sent=1000 + local))
+        kernel.open[connection] = TcpSocket(
+            connection, local, OURS, TcpCounters(bytes_sent=1000 + local)
+        )
         kernel.news.append(Seen(connection, True, False, False))
     kernel.opens(4)
     kernel.sends(4, 50)
@@ -156,5 +168,7 @@ def test_a_list_that_lacks_a_connection_for_once_closes_none() -> None:
 def test_an_event_of_the_program_is_read_field_by_field() -> None:
     event = bytes([2, 1]) + (40000).to_bytes(2, "little") + (29500).to_bytes(2, "little") + bytes(2)
     event += bytes([10, 0, 0, 1]) + bytes([10, 0, 0, 2])
-    assert parse_event(event) == Seen(TcpConnection("10.0.0.1", 40000, "10.0.0.2", 29500), True, True, True)
+    assert parse_event(event) == Seen(
+        TcpConnection("10.0.0.1", 40000, "10.0.0.2", 29500), True, True, True
+    )
     assert not parse_event(bytes([3]) + event[1:]).is_open

@@ -28,7 +28,9 @@ def test_they_carry_the_data_and_say_how_much_is_left(
     for index, one in enumerate(made):
         key, segment, stamp = read_payload(one) or pytest.fail("no shim")
         assert key == flow_key(iteration % 256, job, flow)
-        assert segment == DataSegment(sum(wire_bytes[index:]), wire_bytes[index], last=index == len(made) - 1)
+        assert segment == DataSegment(
+            sum(wire_bytes[index:]), wire_bytes[index], last=index == len(made) - 1
+        )
         assert not any(stamp)
     assert sum(wire_bytes) == len(data) + len(made) * HEADER_BYTES
 

@@ -1,4 +1,6 @@
-"""Agents, service and switch together: an unmodified program in namespaces, on ports of the kernel's choice."""
+"""Agents, service and switch together: an unmodified program in namespaces, on ports of the
+kernel's choice.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def seen(*options: str) -> dict[str, Any]:
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if '"lines": ' in line))
+    found: dict[str, Any] = json.loads(
+        next(line for line in done.stdout.splitlines() if '"lines": ' in line)
+    )
     return found
 
 
@@ -49,7 +53,9 @@ def test_connections_are_recognised_and_a_killed_agent_leaves_nothing() -> None:
     found = seen()
     check(found)
     assert found["during"] == [2, 2, 2]
-    assert all("eBPF" in lines[0] and "no eBPF" not in lines[0] for lines in found["lines"].values())
+    assert all(
+        "eBPF" in lines[0] and "no eBPF" not in lines[0] for lines in found["lines"].values()
+    )
 
 
 @pytest.mark.long
@@ -83,7 +89,8 @@ def test_a_polled_store_breaks_no_silence_and_counts_no_bytes() -> None:
     # The connection of the store is not reported any more.
     assert found["reported"] == 2
     assert found["size"]["used_bytes"] == 1_600_000
-    # A reading that comes late on a busy machine takes iterations together, but none has a byte of the polling.
+    # A reading that comes late on a busy machine takes iterations together, but none has a byte of
+    # the polling.
     assert found["measured"]["sent_bytes"]["h1"] % 1_600_000 == 0
 
 
@@ -92,7 +99,9 @@ def test_switches_recognise_datagrams_of_the_page_s_program() -> None:
     # Three iterations of two flows, each of 10,000 bytes in 8 datagrams.
     found = seen("--udp")
     assert len(found["counted"]) == 2
-    assert all(count == [3 * 8, 3 * (10_000 + 8 * HEADER_BYTES)] for count in found["counted"].values()), found
+    assert all(
+        count == [3 * 8, 3 * (10_000 + 8 * HEADER_BYTES)] for count in found["counted"].values()
+    ), found
 
 
 @pytest.mark.long
@@ -103,7 +112,9 @@ def test_what_is_reported_of_a_job_of_pytorch_is_what_the_kernel_knows() -> None
     for one in rounds:
         # At least one of gloo's connections, and none of the store's.
         assert one["h1"]
-        assert {tuple(ports) for ports in one["h1"]} == {(local, remote) for remote, local in one["h2"]}
+        assert {tuple(ports) for ports in one["h1"]} == {
+            (local, remote) for remote, local in one["h2"]
+        }
     # Every round has new connections; PyTorch keeps some of those of the rounds before.
     seen_before: set[tuple[int, int]] = set()
     for one in rounds:

@@ -1,4 +1,6 @@
-"""Iterations told apart by silence and bytes, against the schedule that the bytes were made from."""
+"""Iterations told apart by silence and bytes, against the schedule that the bytes were made
+from.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,16 @@ STEP_MS = 10
 
 # Milliseconds that are no multiple of a step: bytes go between two observations.
 BURSTS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 1000)), min_size=1, max_size=4)
-"""The sends of an iteration: pauses in steps before each, and bytes. No pause comes near the gap."""
+"""The sends of an iteration: pauses in steps before each, and bytes.
+
+No pause comes near the gap.
+"""
 
 
 def observations(sends: list[tuple[int, int]], end_ms: int) -> list[tuple[float, int, float]]:
-    """Return what is observed of (time in ms, bytes) at each step: time, total, and time since the last send."""
+    """Return what is observed of (time in ms, bytes) at each step: time, total, and time since the
+    last send.
+    """
     out = []
     for now_ms in range(0, end_ms, STEP_MS):
         past = [(at, size) for at, size in sends if at <= now_ms]
@@ -30,7 +37,9 @@ def observations(sends: list[tuple[int, int]], end_ms: int) -> list[tuple[float,
     return out
 
 
-def schedule(iterations: list[list[tuple[int, int]]], pause_ms: int) -> tuple[list[tuple[int, int]], list[int], int]:
+def schedule(
+    iterations: list[list[tuple[int, int]]], pause_ms: int
+) -> tuple[list[tuple[int, int]], list[int], int]:
     """Return the sends, when each iteration begins, and the end; milliseconds."""
     now_ms, sends, starts = 100, [], []
     for iteration in iterations:
@@ -45,13 +54,17 @@ def schedule(iterations: list[list[tuple[int, int]]], pause_ms: int) -> tuple[li
 
 @given(BURSTS, st.integers(1, 8), st.integers(0, 10))
 @settings(max_examples=examples(200), deadline=None)
-def test_every_iteration_of_a_regular_job_is_found(one: list[tuple[int, int]], count: int, longer: int) -> None:
+def test_every_iteration_of_a_regular_job_is_found(
+    one: list[tuple[int, int]], count: int, longer: int
+) -> None:
     sends, starts, end_ms = schedule([one] * count, GAP_MS + (2 + longer) * STEP_MS)
     detector = IterationDetector(GAP_MS / 1000)
     found = [detector.observe(*seen) for seen in observations(sends, end_ms)]
     ended = [one for one in found if one is not None]
     assert detector.begun == count
-    assert [one.sent_bytes for one in ended] == [sum(size for _, size in one) for one in [one] * (count - 1)]
+    assert [one.sent_bytes for one in ended] == [
+        sum(size for _, size in one) for one in [one] * (count - 1)
+    ]
     for iteration, start_ms, next_ms in zip(ended, starts, starts[1:], strict=False):
         assert abs(iteration.start_s * 1000 - start_ms) <= STEP_MS
         assert abs(iteration.duration_s * 1000 - (next_ms - start_ms)) <= STEP_MS
@@ -59,7 +72,9 @@ def test_every_iteration_of_a_regular_job_is_found(one: list[tuple[int, int]], c
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 1000)), max_size=60))
 @settings(max_examples=examples(200), deadline=None)
-def test_whatever_comes_iterations_follow_one_another_and_lose_no_bytes(steps: list[tuple[int, int]]) -> None:
+def test_whatever_comes_iterations_follow_one_another_and_lose_no_bytes(
+    steps: list[tuple[int, int]],
+) -> None:
     detector = IterationDetector(GAP_MS / 1000)
     now_s, total, ended = 0.0, 0, []
     for wait_ms, size in steps:
@@ -77,13 +92,18 @@ def test_whatever_comes_iterations_follow_one_another_and_lose_no_bytes(steps: l
 def test_a_pause_for_computing_is_not_the_end() -> None:
     detector = IterationDetector(0.05)
     halves = [(at, 500) for start in (0, 1000, 2000) for at in (start + 103, start + 303)]
-    # The first iteration is not known to go on after its first pause; from then on 95 % of its bytes must have passed.
+    # The first iteration is not known to go on after its first pause; from then on 95 % of its
+    # bytes must have passed.
     for seen in observations(halves, 3000):
         detector.observe(*seen)
     assert detector.begun == 6
     detector = IterationDetector(0.05)
     whole = [(103, 1000), (1103, 500), (1303, 500), (2103, 500), (2303, 500), (3103, 1)]
-    ended = [one.sent_bytes for seen in observations(whole, 3200) if (one := detector.observe(*seen)) is not None]
+    ended = [
+        one.sent_bytes
+        for seen in observations(whole, 3200)
+        if (one := detector.observe(*seen)) is not None
+    ]
     assert ended == [1000, 1000, 1000]
 
 
@@ -97,7 +117,11 @@ def test_bytes_before_the_first_observation_are_of_no_iteration() -> None:
     assert ended.sent_bytes == 100
 
 
-@given(BURSTS, st.integers(2, 8), st.lists(st.sampled_from(["10.0.0.2", "10.0.0.3"]), min_size=4, max_size=4))
+@given(
+    BURSTS,
+    st.integers(2, 8),
+    st.lists(st.sampled_from(["10.0.0.2", "10.0.0.3"]), min_size=4, max_size=4),
+)
 @settings(max_examples=examples(200), deadline=None)
 def test_what_is_measured_of_an_iteration_is_what_was_sent_in_it(
     one: list[tuple[int, int]], count: int, receivers: list[str]
@@ -107,17 +131,25 @@ def test_what_is_measured_of_an_iteration_is_what_was_sent_in_it(
     meter = IterationMeter(GAP_MS / 1000)
     found = []
     for now_ms in range(0, end_ms, STEP_MS):
-        past = [(at, size, to) for (at, size), to in zip(sends, receivers, strict=True) if at <= now_ms]
-        sent_to = {to: sum(size for _, size, other in past if other == to) for to in {to for *_, to in past}}
+        past = [
+            (at, size, to) for (at, size), to in zip(sends, receivers, strict=True) if at <= now_ms
+        ]
+        sent_to = {
+            to: sum(size for _, size, other in past if other == to)
+            for to in {to for *_, to in past}
+        }
         total = sum(sent_to.values())
         # As much again is sent again, and send buffers are too small for 1 ms a byte.
-        totals = Totals(sent_bytes=total, retransmitted_bytes=total, stalled_s=total / 1000, sent_to=sent_to)
+        totals = Totals(
+            sent_bytes=total, retransmitted_bytes=total, stalled_s=total / 1000, sent_to=sent_to
+        )
         since_s = (now_ms - past[-1][0]) / 1000 if past else 0.0
         found.append(meter.observe(now_ms / 1000, totals, since_s))
     measured = [iteration for iteration in found if iteration is not None]
     size = sum(size for _, size in one)
     wanted = {
-        to: sum(size for (_, size), other in zip(one, receivers, strict=False) if other == to) for to in receivers
+        to: sum(size for (_, size), other in zip(one, receivers, strict=False) if other == to)
+        for to in receivers
     }
     assert len(measured) == count - 1
     for iteration in measured:

@@ -1,4 +1,7 @@
-"""Nothing is left of an agent, whatever is killed and when. `python -m tests.soak agents` does it many times."""
+"""Nothing is left of an agent, whatever is killed and when.
+
+`python -m tests.soak agents` does it many times.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def test_nothing_is_left_whenever_it_is_killed(tmp_path: Path) -> None:
 
 def test_what_a_killed_agent_left_goes_with_the_next(tmp_path: Path) -> None:
     # An agent and its shell were killed at the same moment. No process has that number.
-    left = groups.own_group() / f"echelon-killed-{Path('/proc/sys/kernel/pid_max').read_text().strip()}"
+    left = (
+        groups.own_group()
+        / f"echelon-killed-{Path('/proc/sys/kernel/pid_max').read_text().strip()}"
+    )
     left.mkdir()
     kill(tmp_path, "command", 2.0)
     assert not left.exists()

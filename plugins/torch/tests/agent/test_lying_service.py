@@ -1,4 +1,6 @@
-"""An agent whose service lies, breaks off or answers nonsense: it says so in printable lines, and goes on."""
+"""An agent whose service lies, breaks off or answers nonsense: it says so in printable lines, and
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from echelon_torch.agent.iterations import MeasuredIteration, SentIteration
 from echelon_torch.agent.reporting import Reporter
 
 PATIENCE_S = 60.0
-KNOWN = {"job": "a", "by": "agent", "idle_gap_s": 0.05, "addresses": {"h1": "10.0.0.1", "h2": "10.0.0.2"}}
+KNOWN = {
+    "job": "a",
+    "by": "agent",
+    "idle_gap_s": 0.05,
+    "addresses": {"h1": "10.0.0.1", "h2": "10.0.0.2"},
+}
 MANY = {f"h{number}": f"10.1.{number}.1" for number in range(20_000)}
 TRUE = {**KNOWN, "connections": {}}
 NASTY = (
@@ -32,7 +39,20 @@ NASTY = (
     "'; DROP TABLE jobs",
     "../..",
 )
-VALUES = (None, True, -1, 1e308, [], {}, [[]], {"h1": {}}, {"h1": 7}, {"h1": None}, ["10.0.0.1"], *NASTY)
+VALUES = (
+    None,
+    True,
+    -1,
+    1e308,
+    [],
+    {},
+    [[]],
+    {"h1": {}},
+    {"h1": 7},
+    {"h1": None},
+    ["10.0.0.1"],
+    *NASTY,
+)
 
 
 def answer(status: int, body: bytes, *headers: str) -> bytes:
@@ -43,7 +63,12 @@ def answer(status: int, body: bytes, *headers: str) -> bytes:
 def damaged(rng: random.Random) -> bytes:
     """Return what a server answers that is not the service, or one that is out of its mind."""
     key = rng.choice(list(TRUE))
-    error = {"status": 422, "code": rng.choice(NASTY), "reason": rng.choice(NASTY), "path": rng.choice(NASTY)}
+    error = {
+        "status": 422,
+        "code": rng.choice(NASTY),
+        "reason": rng.choice(NASTY),
+        "path": rng.choice(NASTY),
+    }
     status = rng.choice((400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503))
     ways: tuple[Callable[[], bytes], ...] = (
         lambda: answer(200, json.dumps({**TRUE, key: rng.choice(VALUES)}).encode()),
@@ -73,7 +98,10 @@ def damaged(rng: random.Random) -> bytes:
 
 @contextmanager
 def serving(make: Callable[[], bytes | None]) -> Iterator[tuple[str, list[int]]]:
-    """Answer each request with what `make` returns; None: hold it. Yields the URL, and a count of the requests."""
+    """Answer each request with what `make` returns; None: hold it.
+
+    Yields the URL, and a count of the requests.
+    """
     heard = [0]
     held: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -108,7 +136,9 @@ def serving(make: Callable[[], bytes | None]) -> Iterator[tuple[str, list[int]]]
 def faults(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return the exceptions that ended threads."""
     found: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", lambda arguments: found.append(arguments.exc_value))
+    monkeypatch.setattr(
+        threading, "excepthook", lambda arguments: found.append(arguments.exc_value)
+    )
     return found
 
 
@@ -135,7 +165,9 @@ def test_it_outlives_any_answer_and_reports_when_the_service_is_back(
         while heard[0] < 120 and not faults:
             assert time.monotonic() < give_up_at, heard
             reporter.update(frozenset({to_h2(heard[0] + 1)}))
-            reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 9), Totals(sent_to={"10.0.0.2": 9})))
+            reporter.measured(
+                MeasuredIteration(SentIteration(0.0, 1.0, 9), Totals(sent_to={"10.0.0.2": 9}))
+            )
             time.sleep(0.002)
         is_back.set()
         reports = reporter.counts.reports
@@ -148,9 +180,14 @@ def test_it_outlives_any_answer_and_reports_when_the_service_is_back(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_service_that_never_answers_holds_it_no_longer_than_the_timeout(scheme: str, faults: list[object]) -> None:
+def test_a_service_that_never_answers_holds_it_no_longer_than_the_timeout(
+    scheme: str, faults: list[object]
+) -> None:
     lines: list[str] = []
-    with serving(lambda: None) as (url, _), Client(url.replace("http", scheme), timeout_s=0.1) as client:
+    with (
+        serving(lambda: None) as (url, _),
+        Client(url.replace("http", scheme), timeout_s=0.1) as client,
+    ):
         reporter = Reporter(client, "a", "h1", lines.append)
         reporter.start()
         reporter.update(frozenset({to_h2(1)}))
@@ -163,7 +200,9 @@ def test_a_service_that_never_answers_holds_it_no_longer_than_the_timeout(scheme
     assert not faults
 
 
-def test_an_answer_without_end_is_given_up(faults: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_end_is_given_up(
+    faults: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("echelon.controller.client.MAX_ANSWER_BYTES", 1 << 16)
     lines: list[str] = []
     with serving(lambda: answer(200, bytes(1 << 20))) as (url, _), Client(url) as client:

@@ -54,7 +54,9 @@ def test_a_broken_proc_is_no_trouble(tmp_path: Path) -> None:
     for process, stat in {"1": "", "2": "2 (x", "3": "3 (x) S no", "4": "4 (x) S 9"}.items():
         (tmp_path / process / "fd").mkdir(parents=True)
         (tmp_path / process / "stat").write_text(stat)
-        (tmp_path / process / "fd" / "0").symlink_to("socket:[77]" if process == "4" else "socket:[x]")
+        (tmp_path / process / "fd" / "0").symlink_to(
+            "socket:[77]" if process == "4" else "socket:[x]"
+        )
     (tmp_path / "5").mkdir()
     (tmp_path / "self").symlink_to("1")
     assert descendants(9, tmp_path) == {9, 4}
@@ -66,7 +68,9 @@ def test_a_process_in_another_network_namespace_is_told_apart() -> None:
     ready = ("sh", "-c", "echo; cat")
     with (
         subprocess.Popen(ready, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as here,
-        subprocess.Popen(["unshare", "--net", *ready], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as there,
+        subprocess.Popen(
+            ["unshare", "--net", *ready], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as there,
     ):
         for child in (here, there):
             assert child.stdout is not None

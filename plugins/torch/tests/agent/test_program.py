@@ -1,4 +1,6 @@
-"""The program in the kernel: what is committed was made of its source, and what it tells, marks and leaves behind."""
+"""The program in the kernel: what is committed was made of its source, and what it tells, marks and
+leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,15 @@ for line in sys.stdin:
 
 
 def test_the_objects_were_made_of_the_sources() -> None:
-    recorded = dict(reversed(line.split()) for line in (OBJECT.parent / "SOURCE.sha256").read_text().splitlines())
+    recorded = dict(
+        reversed(line.split())
+        for line in (OBJECT.parent / "SOURCE.sha256").read_text().splitlines()
+    )
     assert {"connections.bpf.c", "ranks.bpf.c"} < recorded.keys()
     for name, digest in recorded.items():
-        assert hashlib.sha256((OBJECT.parent / name).read_bytes()).hexdigest() == digest, f"{name}: run make bpf"
+        assert hashlib.sha256((OBJECT.parent / name).read_bytes()).hexdigest() == digest, (
+            f"{name}: run make bpf"
+        )
     for made in OBJECT.parent.glob("*.bpf.c"):
         assert made.with_suffix(".o").read_bytes().startswith(b"\x7fELF")
 
@@ -106,7 +113,11 @@ def test_it_tells_of_connections_of_its_group_at_both_ends(group: Path, address:
         ends = {(client, server), (server, client)}
         assert {(one.connection.local_port, one.connection.remote_port) for one in opened} == ends
         assert {(one.connection.local_port, one.connection.remote_port) for one in closed} == ends
-        assert {one.connection.local for one in opened} == {one.connection.remote for one in opened} == {"127.0.0.1"}
+        assert (
+            {one.connection.local for one in opened}
+            == {one.connection.remote for one in opened}
+            == {"127.0.0.1"}
+        )
         assert all(one.is_open for one in opened)
         assert not any(one.is_open for one in closed)
 
@@ -128,7 +139,11 @@ def test_the_list_of_sockets_knows_the_group(group: Path) -> None:
         talker = Talker(group)
         stack.callback(talker.close)
         client, server, _ = talker.talk()
-        ours = {one.connection.local_port for one in listing.read() if one.cgroup in cgroups.numbers(group)}
+        ours = {
+            one.connection.local_port
+            for one in listing.read()
+            if one.cgroup in cgroups.numbers(group)
+        }
         assert ours == {client, server}
 
 
@@ -156,7 +171,10 @@ with cgroups.JobGroup("test") as made, KernelProgram(made.path, 10):
 def test_nothing_is_left_however_it_ends(number: signal.Signals | None) -> None:
     before = kernel.programs(), kernel.links(), kernel.groups()
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert holder.stdout is not None
     child = int(holder.stdout.readline())
@@ -166,11 +184,18 @@ def test_nothing_is_left_however_it_ends(number: signal.Signals | None) -> None:
         holder.send_signal(number)
     holder.communicate(timeout=PATIENCE_S)
     give_up_at = time.monotonic() + PATIENCE_S
-    while any(now & new for now, new in zip(held(), (a - b for a, b in zip(during, before, strict=True)), strict=True)):
+    while any(
+        now & new
+        for now, new in zip(
+            held(), (a - b for a, b in zip(during, before, strict=True)), strict=True
+        )
+    ):
         assert time.monotonic() < give_up_at, (held(), before)
         time.sleep(0.02)
     own = Path("/proc/self/cgroup").read_text().splitlines()[-1]
-    assert Path(f"/proc/{child}/cgroup").read_text().splitlines()[-1] == own, "it goes on in the agent's own group"
+    assert Path(f"/proc/{child}/cgroup").read_text().splitlines()[-1] == own, (
+        "it goes on in the agent's own group"
+    )
     os.kill(child, signal.SIGKILL)
 
 

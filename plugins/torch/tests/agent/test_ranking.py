@@ -1,4 +1,6 @@
-"""The program in the kernel that ranks packets, against the arithmetic in Python, and on real connections."""
+"""The program in the kernel that ranks packets, against the arithmetic in Python, and on real
+connections.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ def through(ranking: HostRanking, frame: bytes, now_us: int) -> bytes:
     """Return what the program makes of a frame that leaves at a time."""
     context = bytearray(CONTEXT_BYTES)
     context[TSTAMP_AT : TSTAMP_AT + 8] = (now_us * 1000).to_bytes(8, sys.byteorder)
-    given, answer = ctypes.create_string_buffer(frame, len(frame)), ctypes.create_string_buffer(len(frame))
+    given, answer = (
+        ctypes.create_string_buffer(frame, len(frame)),
+        ctypes.create_string_buffer(len(frame)),
+    )
     about = ctypes.create_string_buffer(bytes(context), CONTEXT_BYTES)
     opts = Opts(
         sz=ctypes.sizeof(Opts),
@@ -84,7 +89,9 @@ def number(address: str) -> int:
     return int.from_bytes(socket.inet_aton(address), "big")
 
 
-def tcp_frame(src: str, dst: str, ports: tuple[int, int], seq: int, size: int, tos: int = 2) -> bytes:
+def tcp_frame(
+    src: str, dst: str, ports: tuple[int, int], seq: int, size: int, tos: int = 2
+) -> bytes:
     head = struct.pack("!HHIIBBHHH", *ports, seq % 2**32, 0, 5 << 4, 0x18, 512, 0, 0)
     return ipv4(number(src), number(dst), 6, head + bytes(size), tos=tos)
 
@@ -111,7 +118,9 @@ def ranking_of(random: Random, relative: Relative | None) -> Any:
     if random.random() < 0.2:
         return Fixed(random.randint(0, 6))
     offset, due = (Fraction(random.randint(0, 1000), 1000) for _ in "ab")
-    thresholds = () if relative else tuple(sorted(Fraction(random.randint(0, 1000), 1000) for _ in range(6)))
+    thresholds = (
+        () if relative else tuple(sorted(Fraction(random.randint(0, 1000), 1000) for _ in range(6)))
+    )
     return Deadline("E", offset, thresholds, 1, 7, relative, due, random.choice([None, -3, 0, 2]))
 
 
@@ -121,7 +130,9 @@ def test_packets_get_the_rank_of_their_flow(seed: int) -> None:
     """Each packet is of a flow and an iteration that the test knows, because it sends them."""
     random = Random(seed)
     period = Fraction(random.randint(50, 2000), 1000)
-    relative = Relative(period, Fraction(random.randint(0, 100), 100), Fraction(0), Fraction(1), (Fraction(1, 10),))
+    relative = Relative(
+        period, Fraction(random.randint(0, 100), 100), Fraction(0), Fraction(1), (Fraction(1, 10),)
+    )
     chosen = relative if random.random() < 0.6 else None
     sizes = [random.randint(100, 9000) for _ in range(random.randint(1, 7))]
     peers = random.randint(1, min(3, len(sizes)))
@@ -132,18 +143,27 @@ def test_packets_get_the_rank_of_their_flow(seed: int) -> None:
     streams = [first.stream, *(FlowRank(rules[0]).stream for _ in range(peers - 1))]
     for n, of in enumerate(ranks):
         of.stream = streams[n % peers]
-    now_us, base = random.randint(10**9, 10**12), [random.randint(0, 2**32 - 1) for _ in range(peers)]
+    now_us, base = (
+        random.randint(10**9, 10**12),
+        [random.randint(0, 2**32 - 1) for _ in range(peers)],
+    )
     sent = [0] * peers
     with HostRanking(OWN) as ranking:
         ranking.update(rules)
         for iteration in range(1, 6):
-            waiting = {peer: [n for n in range(len(sizes)) if n % peers == peer] for peer in range(peers)}
+            waiting = {
+                peer: [n for n in range(len(sizes)) if n % peers == peer] for peer in range(peers)
+            }
             positions = [0] * peers
             began = dict(enumerate(sent))
             # The first connection opens the iteration.
             order = [0]
             while any(waiting.values()):
-                peer = order.pop() if order else random.choice([peer for peer, left in waiting.items() if left])
+                peer = (
+                    order.pop()
+                    if order
+                    else random.choice([peer for peer, left in waiting.items() if left])
+                )
                 n = waiting[peer][0]
                 segment = rules[n].identity
                 assert isinstance(segment, SegmentIdentity)
@@ -154,7 +174,9 @@ def test_packets_get_the_rank_of_their_flow(seed: int) -> None:
                 size = min(size, positions[peer] - position) if resent else size
                 of = next(m for m in range(n % peers, n + 1, peers) if position < _end(rules[m]))
                 left = _end(rules[of]) - position
-                frame = tcp_frame(OWN, segment.dst_ipv4, (100, 200), base[peer] + began[peer] + position, size)
+                frame = tcp_frame(
+                    OWN, segment.dst_ipv4, (100, 200), base[peer] + began[peer] + position, size
+                )
                 queue = through(ranking, frame, now_us)[15] >> 5
                 packet = RankPacket(iteration, left, size >= left, False, resent)
                 assert queue == ranks[of].rank(now_us, packet).queue, (iteration, of, position)
@@ -177,7 +199,10 @@ def test_what_a_program_sends_beside_is_of_the_last_flow() -> None:
     with HostRanking(OWN) as ranking:
         ranking.update(rules)
         queues = [
-            through(ranking, tcp_frame(OWN, "127.0.0.2", (100, 200), 7 + start, 1000), 10**9 + start)[15] >> 5
+            through(
+                ranking, tcp_frame(OWN, "127.0.0.2", (100, 200), 7 + start, 1000), 10**9 + start
+            )[15]
+            >> 5
             for start in range(0, 12_000, 1000)
         ]
     assert queues[:3] == [5, 3, 3]
@@ -191,13 +216,22 @@ def test_other_packets_stay_as_they_are_and_checksums_are_right() -> None:
     with HostRanking(OWN) as ranking:
         ranking.update(rules)
         known = tcp_frame(OWN, "127.0.0.2", (100, 200), 7, 100, tos=0x43)
-        assert through(ranking, known, 10**9) == tcp_frame(OWN, "127.0.0.2", (100, 200), 7, 100, tos=5 << 5 | 3)
+        assert through(ranking, known, 10**9) == tcp_frame(
+            OWN, "127.0.0.2", (100, 200), 7, 100, tos=5 << 5 | 3
+        )
         nothing = tcp_frame(OWN, "127.0.0.2", (100, 200), 107, 0)
-        assert through(ranking, nothing, 10**9) == tcp_frame(OWN, "127.0.0.2", (100, 200), 107, 0, tos=7 << 5 | 2)
+        assert through(ranking, nothing, 10**9) == tcp_frame(
+            OWN, "127.0.0.2", (100, 200), 107, 0, tos=7 << 5 | 2
+        )
         for other in (
             tcp_frame(OWN, "127.0.0.2", (101, 200), 7, 100),
             tcp_frame(OWN, "127.0.0.3", (100, 200), 7, 100),
-            ipv4(number(OWN), number("127.0.0.2"), 17, struct.pack("!HHHH", 100, 200, 108, 0) + bytes(100)),
+            ipv4(
+                number(OWN),
+                number("127.0.0.2"),
+                17,
+                struct.pack("!HHHH", 100, 200, 108, 0) + bytes(100),
+            ),
             ipv4(number(OWN), number("127.0.0.2"), 6, known[34:], fragment=1),
             known[:40],
         ):
@@ -214,13 +248,17 @@ def test_a_receiver_marks_its_acknowledgements_only() -> None:
     with HostRanking(OWN) as ranking:
         ranking.update([arriving])
         answer = tcp_frame(OWN, "127.0.0.2", (200, 100), 7, 0)
-        assert through(ranking, answer, 10**9) == tcp_frame(OWN, "127.0.0.2", (200, 100), 7, 0, tos=7 << 5 | 2)
+        assert through(ranking, answer, 10**9) == tcp_frame(
+            OWN, "127.0.0.2", (200, 100), 7, 0, tos=7 << 5 | 2
+        )
         data = tcp_frame(OWN, "127.0.0.2", (200, 100), 7, 100)
         assert through(ranking, data, 10**9) == data
 
 
 def test_rules_survive_being_told() -> None:
-    for rule in rules_of([Fixed(5), Deadline("E", Fraction(1, 3), (Fraction(1),) * 6, 1, 7)], [10, 20], 1):
+    for rule in rules_of(
+        [Fixed(5), Deadline("E", Fraction(1, 3), (Fraction(1),) * 6, 1, 7)], [10, 20], 1
+    ):
         assert HostRule.of_document(json.loads(json.dumps(rule.to_document()))) == rule
 
 
@@ -263,9 +301,15 @@ with HostRanking("127.0.0.1") as ranking:
 
 @needs("eBPF at interfaces", "network namespaces", "ip")
 def test_real_connections_rise_when_all_is_acknowledged() -> None:
-    """Over the loopback interface of a namespace of its own. One end ranks what it sends, and what it acknowledges."""
+    """Over the loopback interface of a namespace of its own.
+
+    One end ranks what it sends, and what it acknowledges.
+    """
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-c", TALK, *sys.path], capture_output=True, text=True, timeout=PATIENCE_S
+        ["unshare", "--net", sys.executable, "-c", TALK, *sys.path],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     rows = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
@@ -289,7 +333,10 @@ with HostRanking("127.0.0.1"):
 def test_nothing_is_left_however_it_ends(number: signal.Signals | None) -> None:
     before = kernel.programs(), kernel.links()
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert holder.stdout is not None
     assert holder.stdout.readline()

@@ -40,20 +40,30 @@ class FlakyService:
     def _maybe_fail(self) -> None:
         self.calls += 1
         if self._random.random() < self._share:
-            raise ClientError(self._random.choice((None, 404, 409, 422, 500, 503)), "the service has a bad day")
+            raise ClientError(
+                self._random.choice((None, 404, 409, 422, 500, 503)), "the service has a bad day"
+            )
 
     def connections(self, job: str) -> ConnectionsResource:
         self._maybe_fail()
-        return ConnectionsResource(job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={})
+        return ConnectionsResource(
+            job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={}
+        )
 
-    def report_connections(self, job: str, host: str, connections: list[TcpConnection]) -> ConnectionsResource:
+    def report_connections(
+        self, job: str, host: str, connections: list[TcpConnection]
+    ) -> ConnectionsResource:
         self._maybe_fail()
         with self.news:
             self.told = connections
             self.news.notify_all()
-        return ConnectionsResource(job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={})
+        return ConnectionsResource(
+            job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={}
+        )
 
-    def report_iterations(self, job: str, host: str, iterations: list[HostIteration]) -> HostMeasurement:
+    def report_iterations(
+        self, job: str, host: str, iterations: list[HostIteration]
+    ) -> HostMeasurement:
         self._maybe_fail()
         if self.refuses_iterations:
             raise ClientError(422, "the link does not carry that")
@@ -64,7 +74,9 @@ class FlakyService:
 
     def wait_told(self, *connections: TcpConnection) -> None:
         with self.news:
-            assert self.news.wait_for(lambda: self.told == sorted(connections), PATIENCE_S), self.told
+            assert self.news.wait_for(lambda: self.told == sorted(connections), PATIENCE_S), (
+                self.told
+            )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
@@ -135,8 +147,14 @@ def test_iterations_are_reported_with_the_hosts_they_went_to() -> None:
         sent = {"10.0.0.2": 1000 * number, "10.0.9.9": 5, "10.0.0.1": 0}
         reporter.measured(MeasuredIteration(seen, Totals(retransmitted_bytes=number, sent_to=sent)))
     with service.news:
-        assert service.news.wait_for(lambda: len(service.measured) == 3, PATIENCE_S), service.measured
-    assert [one.sent_bytes for one in service.measured] == [{"h2": 1000}, {"h2": 2000}, {"h2": 3000}]
+        assert service.news.wait_for(lambda: len(service.measured) == 3, PATIENCE_S), (
+            service.measured
+        )
+    assert [one.sent_bytes for one in service.measured] == [
+        {"h2": 1000},
+        {"h2": 2000},
+        {"h2": 3000},
+    ]
     assert {one.duration_s for one in service.measured} == {Fraction(1, 4)}
     assert [one.retransmitted_bytes for one in service.measured] == [1, 2, 3]
     reporter.stop(0.0)
@@ -150,7 +168,9 @@ def test_iterations_that_are_refused_do_not_keep_connections_from_being_reported
     reporter.start()
     service.wait_told()
     for number in range(100):
-        reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 1), Totals(sent_to={"10.0.0.2": 1})))
+        reporter.measured(
+            MeasuredIteration(SentIteration(0.0, 1.0, 1), Totals(sent_to={"10.0.0.2": 1}))
+        )
         reporter.update(frozenset({to_h2(number + 1)}))
     service.wait_told(to_h2(100))
     reporter.stop(PATIENCE_S)

@@ -1,4 +1,6 @@
-"""The connections that count as control traffic, beside the definition written out over the whole history."""
+"""The connections that count as control traffic, beside the definition written out over the whole
+history.
+"""
 
 from __future__ import annotations
 
@@ -75,14 +77,19 @@ def test_a_list_that_lacks_a_connection_for_once_forgets_nothing() -> None:
 
 CONNECTIONS = (STORE, GLOO, OTHER, ELSEWHERE)
 STEPS = st.lists(
-    st.tuples(*(st.none() | st.sampled_from([0, 100, 9_000, 200_000, 3_000_000]) for _ in CONNECTIONS)), max_size=12
+    st.tuples(
+        *(st.none() | st.sampled_from([0, 100, 9_000, 200_000, 3_000_000]) for _ in CONNECTIONS)
+    ),
+    max_size=12,
 )
 
 
 @given(STEPS, st.booleans())
 @settings(max_examples=examples(300))
 def test_as_defined(steps: Sequence[tuple[int | None, ...]], is_late: bool) -> None:
-    """A step says what each connection carries anew; once it has carried nothing (None), it is closed for good."""
+    """A step says what each connection carries anew; once it has carried nothing (None), it is
+    closed for good.
+    """
     shares = Shares(is_late)
     history: list[dict[TcpConnection, int]] = []
     closed: set[TcpConnection] = set()
@@ -92,15 +99,22 @@ def test_as_defined(steps: Sequence[tuple[int | None, ...]], is_late: bool) -> N
             if more is None and history and one in history[-1]:
                 closed.add(one)
             totals[one] += more or 0
-        now = {one: totals[one] for one, more in zip(CONNECTIONS, step, strict=True) if more is not None}
+        now = {
+            one: totals[one]
+            for one, more in zip(CONNECTIONS, step, strict=True)
+            if more is not None
+        }
         history.append({one: carried for one, carried in now.items() if one not in closed})
         shares.observe({one: counted(carried) for one, carried in history[-1].items()})
         assert shares.control == {one for one in history[-1] if is_control(one, history, is_late)}
 
 
-def is_control(one: TcpConnection, history: Sequence[dict[TcpConnection, int]], is_late: bool) -> bool:
+def is_control(
+    one: TcpConnection, history: Sequence[dict[TcpConnection, int]], is_late: bool
+) -> bool:
     opened = {
-        other: next((n for n, reading in enumerate(history) if other in reading), len(history)) for other in CONNECTIONS
+        other: next((n for n, reading in enumerate(history) if other in reading), len(history))
+        for other in CONNECTIONS
     }
     earliest = min(opened.values())
     carried = dict.fromkeys(CONNECTIONS, 0)
@@ -113,5 +127,7 @@ def is_control(one: TcpConnection, history: Sequence[dict[TcpConnection, int]], 
                 more = 0 if is_late and number == earliest else now
                 counts = number >= opened[one]
             carried[other] += more if counts else 0
-    others = sum(carried[other] for other in CONNECTIONS if other.remote == one.remote and other != one)
+    others = sum(
+        carried[other] for other in CONNECTIONS if other.remote == one.remote and other != one
+    )
     return others >= LEAST_BYTES and carried[one] * SHARE < others

@@ -1,4 +1,6 @@
-"""The list of sockets of this kernel: connections, their inodes and groups, and what was counted on them."""
+"""The list of sockets of this kernel: connections, their inodes and groups, and what was counted on
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,15 @@ from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.sockets import SocketList
 
 
-@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")])
+@pytest.mark.parametrize(
+    ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")]
+)
 def test_a_connection_is_listed_while_it_is_open(family: int, address: str) -> None:
-    with SocketList() as listing, socket.socket(family) as ours, socket.create_server(("127.0.0.1", 0)) as server:
+    with (
+        SocketList() as listing,
+        socket.socket(family) as ours,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
         port = server.getsockname()[1]
         ours.connect((address, port))
         with server.accept()[0] as theirs:

@@ -1,4 +1,6 @@
-"""The ports of stores, from what processes were told: of a tree that stands for /proc, and of a real process."""
+"""The ports of stores, from what processes were told: of a tree that stands for /proc, and of a
+real process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from echelon_torch.agent.stores import store_ports
         (["torchrun", "--rdzv-endpoint=h1:5000"], [], {5000}),
         (["torchrun", "--rdzv_endpoint", "h1"], [], {29400}),
         (["torchrun"], ["PET_RDZV_ENDPOINT=[::1]:5001"], {5001}),
-        (["train.py", "--master-port"], ["MASTER_PORT=", "MASTER_PORT=x", "MASTER_PORT=70000", "MY_MASTER_PORT=1"], ()),
+        (
+            ["train.py", "--master-port"],
+            ["MASTER_PORT=", "MASTER_PORT=x", "MASTER_PORT=70000", "MY_MASTER_PORT=1"],
+            (),
+        ),
         (["train.py", "--rdzv-endpoint", ""], ["MASTER_PORT=0"], ()),
     ],
 )
@@ -31,7 +37,9 @@ def test_what_processes_were_told(
 ) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
-    (tmp_path / "7" / "environ").write_bytes(b"".join(line.encode() + b"\0" for line in environment))
+    (tmp_path / "7" / "environ").write_bytes(
+        b"".join(line.encode() + b"\0" for line in environment)
+    )
     # Process 8 has ended.
     assert store_ports([7, 8], tmp_path) == set(ports)
 
@@ -39,7 +47,9 @@ def test_what_processes_were_told(
 def test_a_process_of_one_s_own() -> None:
     script = [sys.executable, "-c", "print(); input()", "--rdzv-endpoint", "h1:5000"]
     told = {**os.environ, "MASTER_PORT": "4711"}
-    with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=told) as process:
+    with subprocess.Popen(
+        script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=told
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.read(1)  # the kernel has its words now

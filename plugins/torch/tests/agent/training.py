@@ -1,9 +1,10 @@
-"""A rank of a real job: DistributedDataParallel over gloo, which knows nothing of Echelon. Its connections are new in
-each round.
+"""A rank of a real job: DistributedDataParallel over gloo, which knows nothing of Echelon. Its
+connections are new in each round.
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 python training.py DIRECTORY ROUNDS
 
-After each round it writes DIRECTORY/trained-RANK-ROUND, and goes on when there is DIRECTORY/go-ROUND.
+After each round it writes DIRECTORY/trained-RANK-ROUND, and goes on when there is
+DIRECTORY/go-ROUND.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def main(directory: Path, rounds: int) -> None:
     for number in range(rounds):
         os.environ["MASTER_PORT"] = str(29500 + number)
         dist.init_process_group("gloo")
-        model = DistributedDataParallel(nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))), bucket_cap_mb=0.3)
+        model = DistributedDataParallel(
+            nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))), bucket_cap_mb=0.3
+        )
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(3):
             optimizer.zero_grad()

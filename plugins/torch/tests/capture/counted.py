@@ -1,10 +1,12 @@
-"""A training script, unchanged, whose rank counts what its interface has sent at each step of the optimizer.
+"""A training script, unchanged, whose rank counts what its interface has sent at each step of the
+optimizer.
 
-`python counted.py OUT SCRIPT ARGUMENTS...` writes OUT/sent-RANK.json. Only the kernel counts: nothing here knows of
-collectives.
+`python counted.py OUT SCRIPT ARGUMENTS...` writes OUT/sent-RANK.json. Only the kernel counts:
+nothing here knows of collectives.
 
-From the first step on, all threads but the one that computes go first on their processors. They are Gloo's, and need
-little time, but on a machine with a processor for each rank they would wait for computing.
+From the first step on, all threads but the one that computes go first on their processors. They are
+Gloo's, and need little time, but on a machine with a processor for each rank they would wait for
+computing.
 """
 
 import json

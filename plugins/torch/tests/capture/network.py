@@ -1,8 +1,10 @@
-"""Training jobs of real processes, each rank in a network namespace of its own, captured on links of a given rate.
+"""Training jobs of real processes, each rank in a network namespace of its own, captured on links
+of a given rate.
 
-Run as root: ``python -m plugins.torch.tests.capture.network OUT fsdp,moe 50,100 3`` trains examples/torch/fsdp.py and
-moe.py on 3 ranks at 50 and at 100 Mbit/s. It prints what the kernel has counted, and the times that `fluid`
-predicts from the captured job files. The work is done by a second process in a sandbox, in which the namespaces are.
+Run as root: ``python -m plugins.torch.tests.capture.network OUT fsdp,moe 50,100 3`` trains
+examples/torch/fsdp.py and moe.py on 3 ranks at 50 and at 100 Mbit/s. It prints what the kernel has
+counted, and the times that `fluid` predicts from the captured job files. The work is done by a
+second process in a sandbox, in which the namespaces are.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ ROOT = Path(__file__).parents[4]
 COUNTED = Path(__file__).with_name("counted.py")
 PORT = 29500
 FIRST = ("setsid", "-w", "sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "sh")
-"""What starts ranks, so that other work on the machine delays them little. A session has a priority of its own."""
+"""What starts ranks, so that other work on the machine delays them little.
+
+A session has a priority of its own.
+"""
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
 """The payload and the frame of a full TCP segment with time stamps."""
 # A queue that TCP can fill without losses, and a burst that is little of a transfer.
@@ -45,10 +50,14 @@ class Case:
 
 
 def capture(cases: Sequence[Case], out: Path) -> None:
-    """Capture each job in a sandbox; OUT/NAME has its job file, its summary, and what each interface has sent."""
+    """Capture each job in a sandbox; OUT/NAME has its job file, its summary, and what each
+    interface has sent.
+    """
     plan = out / "cases.json"
     plan.write_text(json.dumps([asdict(case) for case in cases]))
-    status = sandbox.run_inside([sys.executable, "-m", "plugins.torch.tests.capture.network", "--inside", str(plan)])
+    status = sandbox.run_inside(
+        [sys.executable, "-m", "plugins.torch.tests.capture.network", "--inside", str(plan)]
+    )
     if status:
         raise RuntimeError(f"the capture ended with status {status}")
 
@@ -64,7 +73,8 @@ def _capture(number: int, case: Case, out: Path) -> None:
     directory.mkdir()
     ranks = []
     for rank in range(case.ranks):
-        # Names and addresses of their own for each job, so that nothing of the one before is in the way.
+        # Names and addresses of their own for each job, so that nothing of the one before is in the
+        # way.
         namespace, port = f"c{number}r{rank}", f"c{number}p{rank}"
         _shell(
             f"ip netns add {namespace}",
@@ -77,24 +87,46 @@ def _capture(number: int, case: Case, out: Path) -> None:
         )
         ranks.append(_rank(case, rank, number, namespace, directory))
     failed = [rank.wait() for rank in ranks]
-    # With DDP, threads of Gloo outlive `destroy_process_group`. One of them may free a tensor when Python ends already,
-    # which aborts the process, observed or not (PyTorch 2.13; its issue 190489).
+    # With DDP, threads of Gloo outlive `destroy_process_group`. One of them may free a tensor when
+    # Python ends already, which aborts the process, observed or not (PyTorch 2.13; its issue
+    # 190489).
     if not all((directory / f"sent-{rank}.json").exists() for rank in range(case.ranks)):
-        said = "\n".join((directory / f"rank-{rank}.log").read_text()[-2000:] for rank in range(case.ranks))
+        said = "\n".join(
+            (directory / f"rank-{rank}.log").read_text()[-2000:] for rank in range(case.ranks)
+        )
         raise RuntimeError(f"{case.name}: the ranks ended with {failed}: {said}")
     for rank in range(case.ranks):
         shutil.copy(directory / f"host-{rank}" / f"rank-{rank}.json", directory)
     describe = ["--records", "-o", str(directory), "--job", str(directory / "job.yaml")]
-    subprocess.run([sys.executable, "-m", "echelon", "capture", *describe], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "echelon", "capture", *describe],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
-def _rank(case: Case, rank: int, number: int, namespace: str, directory: Path) -> subprocess.Popen[bytes]:
+def _rank(
+    case: Case, rank: int, number: int, namespace: str, directory: Path
+) -> subprocess.Popen[bytes]:
     script, *arguments = case.script.split()
     iterations = ["--iterations", str(case.iterations + case.skip + 1)]
-    train = [str(COUNTED), str(directory), str(ROOT / "examples" / "torch" / script), *arguments, *iterations]
-    options = ["--iterations", str(case.iterations), "--skip", str(case.skip), "-o", str(directory / f"host-{rank}")]
-    # What torchrun sets. Its own processes on several hosts wait for each other at their end, for minutes on a busy
-    # machine.
+    train = [
+        str(COUNTED),
+        str(directory),
+        str(ROOT / "examples" / "torch" / script),
+        *arguments,
+        *iterations,
+    ]
+    options = [
+        "--iterations",
+        str(case.iterations),
+        "--skip",
+        str(case.skip),
+        "-o",
+        str(directory / f"host-{rank}"),
+    ]
+    # What torchrun sets. Its own processes on several hosts wait for each other at their end, for
+    # minutes on a busy machine.
     environment = {
         "RANK": str(rank),
         "WORLD_SIZE": str(case.ranks),
@@ -107,7 +139,16 @@ def _rank(case: Case, rank: int, number: int, namespace: str, directory: Path) -
         return subprocess.Popen(
             [
                 *("ip", "netns", "exec", namespace, *FIRST),
-                *(sys.executable, "-m", "echelon", "capture", *options, "--", sys.executable, *train),
+                *(
+                    sys.executable,
+                    "-m",
+                    "echelon",
+                    "capture",
+                    *options,
+                    "--",
+                    sys.executable,
+                    *train,
+                ),
             ],
             env={**os.environ, **environment},
             stdout=log,
@@ -131,7 +172,9 @@ def sent_by_job(job: Path) -> dict[str, int]:
 
 
 def sent_by_kernel(directory: Path, case: Case) -> dict[str, float]:
-    """Return the bytes that the interface of each host has sent in an iteration that was recorded, in the mean."""
+    """Return the bytes that the interface of each host has sent in an iteration that was recorded,
+    in the mean.
+    """
     out = {}
     for rank in range(case.ranks):
         counts = json.loads((directory / f"sent-{rank}.json").read_text())
@@ -157,8 +200,17 @@ def predicted_s(job: Path, rate_bps: int) -> float:
     fabric = {"fabric": "one", "hosts": list(spec.workers), "switches": ["s"], "links": links}
     # TCP acknowledges every other segment.
     transport = {"packet": f"{PAYLOAD_BYTES} B", "window": 4}
-    scenario = {"scenario": "alone", "fabric": fabric, "jobs": [spec], "iterations": 3, "transport": transport}
-    times = [row.time_s for row in echelon.simulate(scenario, policies=["fifo"]).iterations().itertuples()]
+    scenario = {
+        "scenario": "alone",
+        "fabric": fabric,
+        "jobs": [spec],
+        "iterations": 3,
+        "transport": transport,
+    }
+    times = [
+        row.time_s
+        for row in echelon.simulate(scenario, policies=["fifo"]).iterations().itertuples()
+    ]
     return sum(times) / len(times)
 
 
@@ -183,9 +235,15 @@ def main(arguments: Sequence[str]) -> None:
         directory = out / case.name
         job, kernel = sent_by_job(directory / "job.yaml"), sent_by_kernel(directory, case)
         ratios = ", ".join(f"{host} {counted / job[host]:.4f}" for host, counted in kernel.items())
-        measured, predicted = measured_s(directory), predicted_s(directory / "job.yaml", case.rate_bps or 0)
+        measured, predicted = (
+            measured_s(directory),
+            predicted_s(directory / "job.yaml", case.rate_bps or 0),
+        )
         print(f"{case.name:13} bytes by the kernel against the job's: {ratios}", end="; ")
-        print(f"iteration {measured * 1e3:.1f} ms, predicted {predicted * 1e3:.1f} ms: {predicted / measured - 1:+.1%}")
+        print(
+            f"iteration {measured * 1e3:.1f} ms, predicted {predicted * 1e3:.1f} ms:"
+            f" {predicted / measured - 1:+.1%}"
+        )
 
 
 if __name__ == "__main__":

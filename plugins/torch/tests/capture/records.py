@@ -1,4 +1,6 @@
-"""Records of ranks for tests, written as the observer writes them, from a clock that only moves when told."""
+"""Records of ranks for tests, written as the observer writes them, from a clock that only moves
+when told.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ class Rank:
     """A rank that computes, calls and waits."""
 
     def __init__(
-        self, rank: int, ranks: int, groups: dict[str, list[int]] | None = None, backend: str = "gloo"
+        self,
+        rank: int,
+        ranks: int,
+        groups: dict[str, list[int]] | None = None,
+        backend: str = "gloo",
     ) -> None:
         self.rank, self.ranks, self.now = rank, ranks, 100.0
         self.groups = {
@@ -27,7 +33,9 @@ class Rank:
     def compute(self, seconds: float) -> None:
         self.now += seconds
 
-    def call(self, kind: str, size: int, *, group: str = "0", backward: bool = False, **more: Any) -> int:
+    def call(
+        self, kind: str, size: int, *, group: str = "0", backward: bool = False, **more: Any
+    ) -> int:
         number = len(self.calls)
         times = {"start_s": self.now, "returned_s": self.now, "end_s": None}
         call = {"number": number, "kind": kind, "group": group, "bytes": size, "backward": backward}
@@ -36,7 +44,9 @@ class Rank:
 
     def wait(self, *calls: int, lasts_s: float = 0.5, backward: bool = False) -> None:
         end = self.now + lasts_s
-        self.waits.append({"start_s": self.now, "end_s": end, "calls": list(calls), "backward": backward})
+        self.waits.append(
+            {"start_s": self.now, "end_s": end, "calls": list(calls), "backward": backward}
+        )
         for call in calls:
             self.calls[call]["end_s"] = end
         self.now = end

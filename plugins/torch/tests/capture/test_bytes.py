@@ -12,7 +12,9 @@ from tests.needs import needs
 pytestmark = [needs("torch", "the laboratory's sandbox", "tc"), pytest.mark.xdist_group("torch")]
 
 MOST_OVERHEAD = (1514 + 66) / 1448
-"""Whole frames with a full segment each, and an acknowledgement for each segment that comes the other way."""
+"""Whole frames with a full segment each, and an acknowledgement for each segment that comes the
+other way.
+"""
 
 
 @pytest.mark.long
@@ -22,7 +24,9 @@ def test_the_kernel_counts_the_bytes_of_the_job_file(tmp_path: Path) -> None:
     capture(cases, tmp_path)
     for case in cases:
         directory = tmp_path / case.name
-        assert [each["paradigm"] for each in summary(directory)["paradigms"]] == [paradigms[case.name]]
+        assert [each["paradigm"] for each in summary(directory)["paradigms"]] == [
+            paradigms[case.name]
+        ]
         job, kernel = sent_by_job(directory / "job.yaml"), sent_by_kernel(directory, case)
         assert job.keys() == kernel.keys() == {"h1", "h2"}
         for host, counted in kernel.items():

@@ -24,10 +24,16 @@ from plugins.torch.tests.capture.records import Rank, write
 def describe(directory: Path, *ranks: Rank) -> tuple[dict[str, Any], echelon.Job]:
     """Return the summary and the job that `echelon capture --records` writes."""
     out, job = write(directory / "capture", *ranks), directory / "job.yaml"
-    done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--job", str(job), "--json"])
+    done = CliRunner().invoke(
+        app, ["capture", "--records", "-o", str(out), "--job", str(job), "--json"]
+    )
     assert done.exit_code == 0, done.output
     described = json.loads(done.stdout)
-    assert {**json.loads((out / "summary.json").read_text()), "directory": str(out), "job": str(job)} == described
+    assert {
+        **json.loads((out / "summary.json").read_text()),
+        "directory": str(out),
+        "job": str(job),
+    } == described
     return described, echelon.build_job(echelon.load_job(job))
 
 
@@ -46,7 +52,10 @@ def runs_on_fluid(job: Path) -> None:
             "fabric": "one",
             "hosts": ["h1", "h2"],
             "switches": ["s"],
-            "links": [{"between": [host, "s"], "rate": "100 Mbit/s", "delay": "1 us"} for host in ("h1", "h2")],
+            "links": [
+                {"between": [host, "s"], "rate": "100 Mbit/s", "delay": "1 us"}
+                for host in ("h1", "h2")
+            ],
         },
         "jobs": [{"file": str(job)}],
         "policies": ["fair"],
@@ -90,12 +99,13 @@ def test_buckets_of_ddp(tmp_path: Path) -> None:
     )
     # A ring of two ranks sends as much as there is.
     assert sent(job) == {("h1", "h2"): 10_000, ("h2", "h1"): 10_000}
-    # A network that takes no time leaves the computing: forward, backward, step. Waiting is left out.
+    # A network that takes no time leaves the computing: forward, backward, step. Waiting is left
+    # out.
     assert sum(unit.duration_s for unit in job.computes if unit.worker == "h1") == Fraction(10, 100)
     [first] = [unit for unit in job.computes if unit.worker == "h1" and not unit.after]
-    assert {flow.after for flow in job.flows if flow.src == "h1" and flow.name.startswith("pg0-0-k1-c")} == {
-        (first.name,)
-    }
+    assert {
+        flow.after for flow in job.flows if flow.src == "h1" and flow.name.startswith("pg0-0-k1-c")
+    } == {(first.name,)}
 
 
 def test_times_that_vary_have_a_spread_and_the_median_iteration_counts(tmp_path: Path) -> None:
@@ -114,7 +124,9 @@ def test_times_that_vary_have_a_spread_and_the_median_iteration_counts(tmp_path:
 
 
 def test_computing_is_that_of_one_iteration(tmp_path: Path) -> None:
-    """One rank or the other is late, so no iteration is as short as the medians of their computing."""
+    """One rank or the other is late, so no iteration is as short as the medians of their
+    computing.
+    """
     ranks = [Rank(0, 2), Rank(1, 2)]
     for late in (0, 1, 0, 1, 0):
         for own in ranks:
@@ -126,7 +138,10 @@ def test_computing_is_that_of_one_iteration(tmp_path: Path) -> None:
 
 
 def test_the_idle_gap_that_tells_iterations_apart(tmp_path: Path) -> None:
-    """Rank 1 sends for half a second. Then it is silent for 50 ms until its next iteration, and 10 ms less once."""
+    """Rank 1 sends for half a second.
+
+    Then it is silent for 50 ms until its next iteration, and 10 ms less once.
+    """
     ranks = [Rank(0, 2), Rank(1, 2)]
     for own in ranks:
         for first_s in (0.05, 0.05, 0.04):
@@ -158,7 +173,9 @@ def test_iterations_go_by_bytes_where_a_rank_is_silent_within_its_iteration(tmp_
             own.compute(0.05)
             own.step()
     out, job = write(tmp_path / "capture", *ranks), tmp_path / "job.yaml"
-    done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--job", str(job), "--for-agent"])
+    done = CliRunner().invoke(
+        app, ["capture", "--records", "-o", str(out), "--job", str(job), "--for-agent"]
+    )
     assert done.exit_code == 0, done.output
     assert "as little as 50 ms between two, and up to 40 ms within one" in done.stdout
     recognition = load_job_spec(job).recognition
@@ -190,7 +207,9 @@ def test_nodes_have_the_names_of_modules_and_the_summary_their_spread(tmp_path: 
 
 
 def test_hosts_of_several_ranks_are_silent_while_these_talk_to_each_other(tmp_path: Path) -> None:
-    """Ranks of a host share layers all the time, and send gradients to others once; rank 1 does so 30 ms later."""
+    """Ranks of a host share layers all the time, and send gradients to others once; rank 1 does so
+    30 ms later.
+    """
     groups = {"tp": [0, 1], "tp2": [2, 3], "dp": [0, 2], "dp2": [1, 3]}
     ranks = [Rank(number, 4, groups) for number in range(4)]
     for own in ranks:
@@ -206,15 +225,31 @@ def test_hosts_of_several_ranks_are_silent_while_these_talk_to_each_other(tmp_pa
             own.compute(0.03 * (own.rank % 2 == 0))
             own.step()
     out, job = write(tmp_path / "capture", *ranks), tmp_path / "job.yaml"
-    command = ["capture", "--records", "-o", str(out), "--job", str(job), "--for-agent", "--ranks-per-host", "2"]
+    command = [
+        "capture",
+        "--records",
+        "-o",
+        str(out),
+        "--job",
+        str(job),
+        "--for-agent",
+        "--ranks-per-host",
+        "2",
+    ]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     spec = load_job_spec(job)
     assert (spec.workers, spec.recognition.iterations) == (("h1", "h2"), "silence")
-    assert set(yaml.safe_load(job.read_text())["graph"]["groups"]) == {"mesh_tp0", "mesh_tp1", "mesh_dp0", "mesh_dp1"}
+    assert set(yaml.safe_load(job.read_text())["graph"]["groups"]) == {
+        "mesh_tp0",
+        "mesh_tp1",
+        "mesh_dp0",
+        "mesh_dp1",
+    }
     made = echelon.build_job(spec)
     assert sum(flow.size_bytes for flow in made.flows if flow.size_bytes > 1) == 2 * 2 * 10**6
-    # From the end of the late rank's gradient: twice 100 ms of computing, and two sums of 500 ms each.
+    # From the end of the late rank's gradient: twice 100 ms of computing, and two sums of 500 ms
+    # each.
     assert spec.recognition.idle_gap == Fraction(12, 10) / 2
 
 
@@ -234,8 +269,12 @@ def test_a_busy_machine_is_said_with_figures(tmp_path: Path, delayed_s: float, w
         assert "rank 0 0" not in text
 
 
-def test_gradients_that_are_averaged_behind_the_backward_pass_are_data_parallel(tmp_path: Path) -> None:
-    """A program of two dimensions without DDP has tensor parallelism in both passes, then an all-reduce for data."""
+def test_gradients_that_are_averaged_behind_the_backward_pass_are_data_parallel(
+    tmp_path: Path,
+) -> None:
+    """A program of two dimensions without DDP has tensor parallelism in both passes, then an
+    all-reduce for data.
+    """
     groups = {"tp": [0, 1], "tp2": [2, 3], "dp": [0, 2], "dp2": [1, 3]}
     ranks = [Rank(number, 4, groups) for number in range(4)]
     for own in ranks:
@@ -307,10 +346,12 @@ def test_a_pipeline(tmp_path: Path) -> None:
     # Each transfer is called for by a byte the other way.
     assert sent(job) == {("h1", "h2"): 6000, ("h2", "h1"): 6000}
     assert sum(flow.size_bytes == 1 for flow in job.flows) == 6
-    # The consumer calls for an activation when it has consumed the one before, so each is due when it starts.
+    # The consumer calls for an activation when it has consumed the one before, so each is due when
+    # it starts.
     activations = tuple(flow.name for flow in job.flows if flow.src == "h1" and flow.size_bytes > 1)
     assert {(each,) for each in activations} <= {each.flows for each in job.echelonflows}
-    # Were it sent before, the activations would be an EchelonFlow with the distance of the consumer's computing.
+    # Were it sent before, the activations would be an EchelonFlow with the distance of the
+    # consumer's computing.
     out = tmp_path / "capture"
     files = [str(out / name) for name in ("rank-0.et", "rank-1.et", "groups.json")]
     done = CliRunner().invoke(app, ["import", "chakra", *files, "-o", str(tmp_path / "eager.yaml")])
@@ -360,7 +401,11 @@ def test_what_has_no_paradigm_keeps_its_graph(tmp_path: Path) -> None:
         own.step()
     described, job = describe(tmp_path, *ranks)
     assert described["paradigms"] == []
-    names = {flow.name: (flow.src, flow.dst, flow.size_bytes) for flow in job.flows if flow.size_bytes > 1}
+    names = {
+        flow.name: (flow.src, flow.dst, flow.size_bytes)
+        for flow in job.flows
+        if flow.size_bytes > 1
+    }
     transfers = sorted(value for name, value in names.items() if name.startswith("send"))
     assert transfers == [("h1", "h2", 600), ("h3", "h1", 300), ("h3", "h2", 300), ("h3", "h2", 600)]
     # The roots are rank 1 of all, who sends, and rank 2, who gets the sum.
@@ -400,11 +445,15 @@ def test_records_that_cannot_be_described(tmp_path: Path) -> None:
         iteration["calls"][1]["bytes"] = 5
     (tmp_path / "d").mkdir()
     out = write(tmp_path / "d" / "capture", ddp(0), uneven)
-    done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--job", str(tmp_path / "job.yaml")])
+    done = CliRunner().invoke(
+        app, ["capture", "--records", "-o", str(out), "--job", str(tmp_path / "job.yaml")]
+    )
     assert (done.exit_code, "differs from node" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", '{"echelon_capture": 2}', '{"echelon_capture": 1, "rank": -1}'])
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", '{"echelon_capture": 2}', '{"echelon_capture": 1, "rank": -1}']
+)
 def test_files_that_are_no_records(damage: str, tmp_path: Path) -> None:
     (tmp_path / "rank-0.json").write_text(damage)
     done = CliRunner().invoke(app, ["capture", "--records", "-o", str(tmp_path)])
@@ -429,6 +478,9 @@ def test_the_bytes_of_a_trace_are_those_that_protobuf_reads() -> None:
     )
     said = {each.name: each for each in second.attr}
     assert (said["comm_size"].uint64_val, said["pg_name"].string_val) == (2**40, "ö")
-    assert (said["comm_type"].WhichOneof("value"), said["comm_type"].uint64_val) == ("uint64_val", 0)
+    assert (said["comm_type"].WhichOneof("value"), said["comm_type"].uint64_val) == (
+        "uint64_val",
+        0,
+    )
     assert list(said["comm_parts"].uint64_list.values) == [0, 300]
     assert read_trace(Source("trace.et", data)) == [node for _, node in nodes]

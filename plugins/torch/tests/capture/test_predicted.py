@@ -1,6 +1,7 @@
 """The iteration times that `fluid` predicts from captured job files are those of the real jobs.
 
-This measures in real time, with processors that compute and links that are emulated: it wants a machine to itself.
+This measures in real time, with processors that compute and links that are emulated: it wants a
+machine to itself.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ MOST_OFF = 0.1
 @pytest.mark.quiet
 @needs("torch", "the laboratory's sandbox", "tc")
 @pytest.mark.parametrize("script", ["ddp", "fsdp", "pipeline"])
-def test_the_predicted_iteration_is_as_long_as_the_measured_one(script: str, tmp_path: Path) -> None:
+def test_the_predicted_iteration_is_as_long_as_the_measured_one(
+    script: str, tmp_path: Path
+) -> None:
     cases = [
-        Case(f"{script}-{rate}", f"{script}.py", rate_bps=rate * 10**6, iterations=20, skip=5) for rate in RATES_MBPS
+        Case(f"{script}-{rate}", f"{script}.py", rate_bps=rate * 10**6, iterations=20, skip=5)
+        for rate in RATES_MBPS
     ]
     capture(cases, tmp_path)
     off = {}
@@ -32,6 +36,10 @@ def test_the_predicted_iteration_is_as_long_as_the_measured_one(script: str, tmp
             predicted_s(tmp_path / case.name / "job.yaml", case.rate_bps),
         )
         off[case.name] = predicted / measured - 1
-        print(f"\n{case.name:13} measured {measured * 1e3:.1f} ms, predicted {predicted * 1e3:.1f} ms", end="")
+        print(
+            f"\n{case.name:13} measured {measured * 1e3:.1f} ms, predicted"
+            f" {predicted * 1e3:.1f} ms",
+            end="",
+        )
         print(f": {off[case.name]:+.1%}", end="")
     assert all(abs(each) <= MOST_OFF for each in off.values()), off

@@ -23,7 +23,9 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
-def test_the_error_of_the_program_is_said_and_not_that_of_torchrun(tmp_path: Path, prefix: str) -> None:
+def test_the_error_of_the_program_is_said_and_not_that_of_torchrun(
+    tmp_path: Path, prefix: str
+) -> None:
     log = tmp_path / "log"
     log.write_text(TRACEBACK.format(prefix))
     assert _cause(log) == f"{prefix}ModuleNotFoundError: No module named 'device'"

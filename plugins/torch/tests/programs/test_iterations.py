@@ -10,7 +10,14 @@ from echelon.model.jobs.graph import Flow, Job
 from echelon.planning.execution import Completion
 from echelon_lab.scenarios.results import ObservedComputing, ObservedOperation
 from echelon_torch.programs.iterations import ProgramIterations
-from echelon_torch.programs.messages import Hello, RankLines, RankOperation, RankReady, RankStep, begin
+from echelon_torch.programs.messages import (
+    Hello,
+    RankLines,
+    RankOperation,
+    RankReady,
+    RankStep,
+    begin,
+)
 
 S = 1_000_000_000
 
@@ -19,11 +26,17 @@ def job(name: str, start_s: int = 0) -> Job:
     return Job(name, (), (Flow("f", "h1", "h2", 1),), (), Fraction(start_s))
 
 
-def started(*jobs: Job, iterations: int, until: str = "exactly") -> tuple[ProgramIterations, list[tuple[str, int]]]:
-    """Return the iterations of jobs whose two ranks have all begun at 10 s, and a list of those that end."""
+def started(
+    *jobs: Job, iterations: int, until: str = "exactly"
+) -> tuple[ProgramIterations, list[tuple[str, int]]]:
+    """Return the iterations of jobs whose two ranks have all begun at 10 s, and a list of those
+    that end.
+    """
     ended: list[tuple[str, int]] = []
     completion = Completion([one.name for one in jobs], iterations, until)  # type: ignore[arg-type]
-    made = ProgramIterations(jobs, completion, lambda *which: ended.append(which), lambda name: ended.append((name, 0)))
+    made = ProgramIterations(
+        jobs, completion, lambda *which: ended.append(which), lambda name: ended.append((name, 0))
+    )
     for one in jobs:
         assert one.name in made.missing
         for rank, worker in enumerate(("h1", "h2")):
@@ -101,7 +114,9 @@ def test_messages_are_read_from_any_pieces() -> None:
     assert begin(7) == b"7\n"
 
 
-@pytest.mark.parametrize("line", [b"x", b"[]", b'["ready",1]', b'["step",1,5,[[0]],[]]', b'["hello",1,2,3,4]', b"7"])
+@pytest.mark.parametrize(
+    "line", [b"x", b"[]", b'["ready",1]', b'["step",1,5,[[0]],[]]', b'["hello",1,2,3,4]', b"7"]
+)
 def test_other_lines_are_refused(line: bytes) -> None:
     with pytest.raises(ValueError):
         list(RankLines().feed(line + b"\n"))

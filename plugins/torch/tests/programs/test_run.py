@@ -1,4 +1,6 @@
-"""Programs as the workers of a job on real hosts: `echelon run` from its start to its end, however it ends."""
+"""Programs as the workers of a job on real hosts: `echelon run` from its start to its end, however
+it ends.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,17 @@ def scenario(directory: Path, steps: int, **more: Any) -> Path:
 
 
 def start(file: Path, mark: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "echelon", "run", str(file), "--on", "namespaces", "-o", str(file.parent / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "echelon",
+        "run",
+        str(file),
+        "--on",
+        "namespaces",
+        "-o",
+        str(file.parent / "out"),
+    ]
     path = ":".join(map(str, (ROOT / "controller", ROOT)))
     return subprocess.Popen(
         command,
@@ -84,7 +96,9 @@ def marked(mark: str) -> list[int]:
 
 
 def held() -> frozenset[str]:
-    """Return what runs and agents hold here: interfaces, namespaces, files, groups, and programs of the kernel."""
+    """Return what runs and agents hold here: interfaces, namespaces, files, groups, and programs of
+    the kernel.
+    """
     interfaces, namespaces, files = what_is_outside()
     found = {f"interface {name}" for name in interfaces} | {f"file {name}" for name in files}
     found |= {f"namespace {line}" for line in namespaces.splitlines()}
@@ -102,7 +116,9 @@ def wait_nothing_left(before: frozenset[str]) -> None:
 
 
 def results(file: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((file.parent / "out" / "results.json").read_text())["results"]["echelon"]
+    found: Mapping[str, Any] = json.loads((file.parent / "out" / "results.json").read_text())[
+        "results"
+    ]["echelon"]
     return found
 
 
@@ -120,15 +136,22 @@ def test_programs_run_beside_emulated_jobs_and_are_recognised(tmp_path: Path) ->
     jobs, switches = results(file)["jobs"], results(file)["switches"]
     assert min(len(of["iteration_times_s"]) for of in jobs.values()) == ITERATIONS
     real = jobs["real"]
-    assert [(flow["name"], flow["iteration"], flow["src"], flow["dst"], flow["bytes"]) for flow in real["flows"]] == [
+    assert [
+        (flow["name"], flow["iteration"], flow["src"], flow["dst"], flow["bytes"])
+        for flow in real["flows"]
+    ] == [
         (f"all-reduce-0-{src}", number, src, dst, 100_000)
         for number in range(1, len(real["iteration_times_s"]) + 1)
         for src, dst in (("h1", "h2"), ("h2", "h1"))
     ]
     # Iterations follow each other: the job is never between two.
-    ends = [max(flow["finish_s"] for flow in real["flows"] if flow["iteration"] == number) for number in range(1, 6)]
+    ends = [
+        max(flow["finish_s"] for flow in real["flows"] if flow["iteration"] == number)
+        for number in range(1, 6)
+    ]
     assert sum(real["iteration_times_s"][:5]) == pytest.approx(ends[-1])
-    # A digest for each iteration and direction that has ended: the emulated job's alone would be fewer.
+    # A digest for each iteration and direction that has ended: the emulated job's alone would be
+    # fewer.
     own = 2 * len(jobs["emulated"]["iteration_times_s"])
     assert switches["s1"]["digests"] >= 2 * own, switches
     wait_nothing_left(before)
@@ -149,8 +172,13 @@ def test_nothing_remains_after_kill_9(tmp_path: Path) -> None:
     run = start(scenario(tmp_path, 10_000, iterations=10_000), mark)
     try:
         step = tmp_path / "step"
-        wait(lambda: step.exists() and step.read_text() not in ("", "1", "2", "3"), "the programs do not train")
-        assert len(marked(mark)) >= 7, "a controller, a switch, two programs with their agents, and who starts them"
+        wait(
+            lambda: step.exists() and step.read_text() not in ("", "1", "2", "3"),
+            "the programs do not train",
+        )
+        assert len(marked(mark)) >= 7, (
+            "a controller, a switch, two programs with their agents, and who starts them"
+        )
         assert held() - before
     finally:
         run.kill()

@@ -35,7 +35,8 @@ def trained(scenario: str, names: tuple[str, ...], directory: Path) -> dict[str,
     for job in document["jobs"]:
         job["file"] = str(SCENARIOS / job["file"])
     document["commands"] = {
-        job: document["commands"][job].replace("../../examples", str(ROOT / "examples")) for job in names
+        job: document["commands"][job].replace("../../examples", str(ROOT / "examples"))
+        for job in names
     }
     file = directory / "scenario.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -50,13 +51,17 @@ def trained(scenario: str, names: tuple[str, ...], directory: Path) -> dict[str,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads((directory / "results.json").read_text())["results"]["echelon"]
+    found: dict[str, Any] = json.loads((directory / "results.json").read_text())["results"][
+        "echelon"
+    ]
     return found
 
 
 def first_sent(job: dict[str, Any]) -> Counter[tuple[str, int]]:
     """Return what each side sends in the first iteration: how often, and how many bytes."""
-    return Counter((flow["src"][0], flow["bytes"]) for flow in job["flows"] if flow["iteration"] == 1)
+    return Counter(
+        (flow["src"][0], flow["bytes"]) for flow in job["flows"] if flow["iteration"] == 1
+    )
 
 
 def test_two_jobs_with_buckets_train_and_are_recognised(tmp_path: Path) -> None:
@@ -65,20 +70,26 @@ def test_two_jobs_with_buckets_train_and_are_recognised(tmp_path: Path) -> None:
     for job in found["jobs"].values():
         assert len(job["iteration_times_s"]) >= ITERATIONS
         assert first_sent(job) == {("a", BUCKET_BYTES): BUCKETS, ("b", BUCKET_BYTES): BUCKETS}
-    # Each direction of each job has a digest when an iteration begins, and one when a bucket's flow ends.
+    # Each direction of each job has a digest when an iteration begins, and one when a bucket's flow
+    # ends.
     for switch in found["switches"].values():
         assert switch["digests"] >= 2 * 2 * ITERATIONS * BUCKETS / 2, switch
     wait_nothing_left(before)
 
 
 def test_two_ranks_on_each_host_have_a_connection_each(tmp_path: Path) -> None:
-    """Ranks of a host share layers, whose sums stay on it; each rank sums gradients with its counterpart."""
+    """Ranks of a host share layers, whose sums stay on it; each rank sums gradients with its
+    counterpart.
+    """
     found = trained("torch_programs.yaml", ("mesh",), tmp_path)
     gradient = (192 * 192 + 192 * 192 + 192) * 4 + 192 * 4
     sums = 64 * 192 * 4
     assert first_sent(found["jobs"]["mesh"]) == {
-        (side, size): count for side in "ab" for size, count in ((gradient, 2 * BUCKETS), (sums, 2 * 7))
+        (side, size): count
+        for side in "ab"
+        for size, count in ((gradient, 2 * BUCKETS), (sums, 2 * 7))
     }
-    # Gloo sends each of 8 sums in 4 pieces, each of which is a flow. In each iteration it has a first packet.
+    # Gloo sends each of 8 sums in 4 pieces, each of which is a flow. In each iteration it has a
+    # first packet.
     for switch in found["switches"].values():
         assert switch["digests"] >= ITERATIONS * 2 * 8 * 4, switch

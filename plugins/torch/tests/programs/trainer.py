@@ -1,7 +1,8 @@
-"""A program of two ranks that exchange bytes, iteration after iteration, without PyTorch: trainer.py ITERATIONS FILE.
+"""A program of two ranks that exchange bytes, iteration after iteration, without PyTorch:
+trainer.py ITERATIONS FILE.
 
-It gets its place from the environment, as a script that calls `init_process_group` does, and tells the run what
-`echelon_torch.reporting` would. It writes the number of each iteration into FILE.
+It gets its place from the environment, as a script that calls `init_process_group` does, and tells
+the run what `echelon_torch.reporting` would. It writes the number of each iteration into FILE.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ PolicyName = Annotated[str, Query(description="The policy, as /results names it.
 
 def build(run: Run) -> FastAPI:
     """Return the application, which answers nothing but GET."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, exception_handlers=dict(HANDLERS))
+    app = FastAPI(
+        docs_url=None, redoc_url=None, openapi_url=None, exception_handlers=dict(HANDLERS)
+    )
     app.state.stopping = asyncio.Event()
 
     def of(policy: str) -> str:
@@ -51,7 +53,9 @@ def build(run: Run) -> FastAPI:
 
 
 async def serve(run: Run, port: int, on_listening: Callable[[str], None]) -> None:
-    """Serve the page on a port of this machine (0: any free one) until SIGINT or SIGTERM. Raises `ListenError`."""
+    """Serve the page on a port of this machine (0: any free one) until SIGINT or SIGTERM. Raises
+    `ListenError`.
+    """
     logs.configure("text", "error")
     server = ApiServer(build(run), ServerSettings(ListenAddress("127.0.0.1", port, None)))
     loop = asyncio.get_running_loop()

@@ -95,7 +95,11 @@ class Run:
     @cached_property
     def rates_bps(self) -> Mapping[Link, int]:
         """Return the rate of each direction of each link."""
-        return {ends: one.rate_bps for one in self.network.links for ends in ((one.a, one.b), (one.b, one.a))}
+        return {
+            ends: one.rate_bps
+            for one in self.network.links
+            for ends in ((one.a, one.b), (one.b, one.a))
+        }
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -115,7 +119,10 @@ class Run:
                     "a": one.a,
                     "b": one.b,
                     "rate_bps": one.rate_bps,
-                    "uses": [[use.get((one.a, one.b), 0.0), use.get((one.b, one.a), 0.0)] for use in uses.values()],
+                    "uses": [
+                        [use.get((one.a, one.b), 0.0), use.get((one.b, one.a), 0.0)]
+                        for use in uses.values()
+                    ],
                 }
                 for one in self.network.links
             ]
@@ -149,24 +156,31 @@ class Run:
             from_s=min((span.start_s for span in spans), default=None),
             to_s=max((span.finish_s for span in spans), default=None),
             waits=tuple(
-                WaitResource.model_validate(wait, from_attributes=True) for wait in waits(spans, self.rates_bps)
+                WaitResource.model_validate(wait, from_attributes=True)
+                for wait in waits(spans, self.rates_bps)
             ),
         )
 
     def uses(self, policy: str) -> dict[Link, float]:
-        """Return the part of each direction of a link that flows used, from the beginning of the run to its end."""
+        """Return the part of each direction of a link that flows used, from the beginning of the
+        run to its end.
+        """
         spans = self._spans(policy)
         end_s = max((span.finish_s for span in spans), default=0.0)
         carried: dict[Link, int] = {}
         for span in spans:
             for link in span.links:
                 carried[link] = carried.get(link, 0) + span.size_bytes
-        return {link: size * 8 / end_s / self.rates_bps[link] for link, size in carried.items() if end_s}
+        return {
+            link: size * 8 / end_s / self.rates_bps[link] for link, size in carried.items() if end_s
+        }
 
     def _spans(self, policy: str) -> list[FlowSpan]:
         paths = self.network.paths.get(policy, {})
         return [
-            FlowSpan(name, flow.start_s, flow.finish_s, flow.bytes, links_of(paths[name][flow.name]))
+            FlowSpan(
+                name, flow.start_s, flow.finish_s, flow.bytes, links_of(paths[name][flow.name])
+            )
             for name, job in self.measured.results[policy].jobs.items()
             for flow in job.flows
             if flow.name in paths.get(name, {})
@@ -186,21 +200,29 @@ def _summary(name: str, job: StoredJob) -> dict[str, Any]:
 
 
 def load(path: Path) -> Run:
-    """Return the run whose results are in a directory, or in the file ``results.json`` itself. Raises `DocumentError`.
+    """Return the run whose results are in a directory, or in the file ``results.json`` itself.
+    Raises `DocumentError`.
 
     Without ``network.json`` beside it, the fabric is not known.
     """
     file = path / RESULTS if path.is_dir() else path
     beside = file.with_name(NETWORK)
-    run = Run(_read(file, StoredResults), _read(beside, StoredNetwork) if beside.is_file() else StoredNetwork())
+    run = Run(
+        _read(file, StoredResults),
+        _read(beside, StoredNetwork) if beside.is_file() else StoredNetwork(),
+    )
     if not run.measured.results:
-        raise DocumentError(str(file), "results", "is empty (run a scenario with 'echelon run ... --out DIR')")
+        raise DocumentError(
+            str(file), "results", "is empty (run a scenario with 'echelon run ... --out DIR')"
+        )
     for policy, jobs in run.network.paths.items():
         for job, flows in jobs.items():
             for flow, nodes in flows.items():
                 if not all(link in run.rates_bps for link in pairwise(nodes)):
                     at = path_text(["paths", policy, job, flow])
-                    raise DocumentError(str(beside), at, "goes along a link that is not in 'links' (run it again)")
+                    raise DocumentError(
+                        str(beside), at, "goes along a link that is not in 'links' (run it again)"
+                    )
     return run
 
 
@@ -211,7 +233,9 @@ def _read(file: Path, model: type[M]) -> M:
         reason = f"{error.strerror or error} (name the directory that 'echelon run --out' wrote)"
         raise DocumentError(str(file), "", reason, code="unreadable-file") from None
     except (ValueError, RecursionError) as error:
-        raise DocumentError(str(file), "", f"is not JSON: {error} (run it again)", code="bad-syntax") from None
+        raise DocumentError(
+            str(file), "", f"is not JSON: {error} (run it again)", code="bad-syntax"
+        ) from None
     try:
         return model.model_validate(document)
     except ValidationError as error:

@@ -1,4 +1,6 @@
-"""A clock and a network of one FIFO link, as small as they can be: what emulator and transport are tested on."""
+"""A clock and a network of one FIFO link, as small as they can be: what emulator and transport are
+tested on.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ def fabric_of(hosts: int, rate_bps: int = 10_000_000) -> Fabric:
     names = [f"h{number}" for number in range(1, hosts + 1)]
     return Fabric(
         "hub",
-        {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:{at:02x}") for at, name in enumerate(names, start=1)},
+        {
+            name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:{at:02x}")
+            for at, name in enumerate(names, start=1)
+        },
         {"s1": Switch("s1", 1)},
         tuple(
-            CableLink(LinkEnd(name, 0), LinkEnd("s1", at), rate_bps, Fraction(0)) for at, name in enumerate(names, 1)
+            CableLink(LinkEnd(name, 0), LinkEnd("s1", at), rate_bps, Fraction(0))
+            for at, name in enumerate(names, 1)
         ),
     )
 
@@ -48,7 +54,8 @@ class ToyClock:
 class ToyLink:
     """A FIFO of any length at `rate_bps`: a packet takes its bits' time, then `delay_ns`.
 
-    `fate(number, frame)` says what becomes of a packet: a list of (extra delay in ns, frame to deliver).
+    `fate(number, frame)` says what becomes of a packet: a list of (extra delay in ns, frame to
+    deliver).
     """
 
     def __init__(
@@ -76,7 +83,9 @@ class ToyLink:
 
 
 class ToyHub:
-    """Hosts around one shared FIFO link, which every frame crosses; the destination is found by MAC address."""
+    """Hosts around one shared FIFO link, which every frame crosses; the destination is found by MAC
+    address.
+    """
 
     def __init__(self, clock: ToyClock, rate_bps: int, delay_ns: int = 1000) -> None:
         self.receivers: dict[bytes, Callable[[int, bytes], None]] = {}

@@ -26,8 +26,14 @@ def told(agreement: Agreement, epoch: int, job: int = 1) -> tuple[int, int]:
     return age_us, memory
 
 
-@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 20_000), st.integers(0, 65535)), min_size=1))
-def test_the_earliest_beginning_and_the_largest_memory_are_kept(heard: list[tuple[int, int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10_000), st.integers(1, 20_000), st.integers(0, 65535)), min_size=1
+    )
+)
+def test_the_earliest_beginning_and_the_largest_memory_are_kept(
+    heard: list[tuple[int, int, int]],
+) -> None:
     clock = Clock()
     agreement = Agreement(clock)
     begins = []
@@ -36,7 +42,10 @@ def test_the_earliest_beginning_and_the_largest_memory_are_kept(heard: list[tupl
         agreement.hear(flow_key(3, 1, 0), stamp(age_us, memory))
         begins.append(clock.now_ns // 1000 - age_us)
     clock.now_ns += 5 * _MS
-    assert told(agreement, 3) == (clock.now_ns // 1000 - min(begins), max(memory for *_, memory in heard))
+    assert told(agreement, 3) == (
+        clock.now_ns // 1000 - min(begins),
+        max(memory for *_, memory in heard),
+    )
 
 
 @pytest.mark.parametrize(("before", "after"), [(7, 8), (255, 0), (200, 1)])

@@ -1,4 +1,6 @@
-"""Cross traffic of an emulation: begun when it is due whatever became of it before, counted flow by flow."""
+"""Cross traffic of an emulation: begun when it is due whatever became of it before, counted flow by
+flow.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,20 @@ def job_of(compute_s: Fraction) -> Job:
 
 
 class Rig:
-    def __init__(self, clock: Any, hub: Any, sources: list[TrafficSource], lasts_s: Fraction) -> None:
+    def __init__(
+        self, clock: Any, hub: Any, sources: list[TrafficSource], lasts_s: Fraction
+    ) -> None:
         self.clock, self.hub = clock, hub
         fabric = fabric_of(4)
         jobs = [job_of(lasts_s)]
         self.emulator = TrainingEmulator(
-            clock, dict.fromkeys(fabric.hosts, hub), fabric, jobs, number_shims(jobs), iterations=1, traffic=sources
+            clock,
+            dict.fromkeys(fabric.hosts, hub),
+            fabric,
+            jobs,
+            number_shims(jobs),
+            iterations=1,
+            traffic=sources,
         )
         for name, host in fabric.hosts.items():
             hub.attach(host.mac, self.emulator.hosts[name].deliver)
@@ -58,7 +68,11 @@ class Rig:
 
     def sent(self) -> list[tuple[int, bytes]]:
         """Return the frames of TCP's data and SYNs, without answers."""
-        return [(at, frame) for at, frame in self.hub.link.frames if frame[23] == 6 and frame[36:38] == b"\0\x09"]
+        return [
+            (at, frame)
+            for at, frame in self.hub.link.frames
+            if frame[23] == 6 and frame[36:38] == b"\0\x09"
+        ]
 
 
 @pytest.fixture
@@ -81,10 +95,13 @@ def test_every_flow_has_its_connection_time_and_bytes(clock: Any, hub: Any) -> N
     assert tuple(outcome.flow for outcome in outcomes) == flows
     assert [outcome.started_s for outcome in outcomes] == [0.001, 0.001, 0.05]
     assert all(outcome.finished_s is not None and outcome.failed is None for outcome in outcomes)
-    # SYN, its answer (62 bytes with their options), and ten packets of 1 ms; other frames are on the line as well.
+    # SYN, its answer (62 bytes with their options), and ten packets of 1 ms; other frames are on
+    # the line as well.
     assert 0.011 < outcomes[0].finished_s < 0.0115  # type: ignore[operator]
     assert outcomes[2].completion_s == pytest.approx(0.0002, abs=1e-4)
-    syns = [(round(at / 1000), frame[26:38]) for at, frame in rig.sent() if parse(frame).flags & SYN]
+    syns = [
+        (round(at / 1000), frame[26:38]) for at, frame in rig.sent() if parse(frame).flags & SYN
+    ]
     assert [at for at, _ in syns] == [1000, 1000, 50_000]
     assert len({key for _, key in syns}) == 3
     assert all(parse(frame).flags & ECE for _, frame in rig.sent() if parse(frame).flags & SYN)
@@ -96,7 +113,9 @@ def test_every_flow_has_its_connection_time_and_bytes(clock: Any, hub: Any) -> N
 
 
 def test_starts_do_not_wait_for_flows_before(clock: Any, hub: Any) -> None:
-    """Half of twice a link's capacity has not arrived when the run ends, and is not lost from the books."""
+    """Half of twice a link's capacity has not arrived when the run ends, and is not lost from the
+    books.
+    """
     flows = [ScheduledFlow(number * 10_000, "h3", "h4", 25_000) for number in range(100)]
     emulator = Rig(clock, hub, [TrafficSource("web", scheduled(*flows))], Fraction(1)).run()
     outcomes = emulator.traffic.outcomes["web"]
@@ -126,19 +145,29 @@ def test_nothing_begins_or_counts_after_the_end(clock: Any, hub: Any) -> None:
 
 def pieces(count: int, rate_bps: int, connection: int = 0, src: str = "h3") -> list[PacedFlow]:
     """Return flows of 100 ms each."""
-    return [PacedFlow(n * 100_000, src, "h4", rate_bps // 80, rate_bps, connection) for n in range(count)]
+    return [
+        PacedFlow(n * 100_000, src, "h4", rate_bps // 80, rate_bps, connection)
+        for n in range(count)
+    ]
 
 
 def test_long_flows_keep_their_rate_on_one_connection(clock: Any, hub: Any) -> None:
-    flows = sorted([*pieces(10, 800_000), *pieces(10, 1_600_000, 1)], key=lambda flow: flow.start_us)
+    flows = sorted(
+        [*pieces(10, 800_000), *pieces(10, 1_600_000, 1)], key=lambda flow: flow.start_us
+    )
     rig = Rig(clock, hub, [TrafficSource("long", scheduled(*flows))], Fraction(1) + 50 * MS)
     outcomes = rig.run().traffic.outcomes["long"]
     assert len({frame[26:38] for _, frame in rig.sent()}) == 2
     for outcome in outcomes:
-        # The first segment of a piece goes when it is due, the last a segment's time before the next piece's first.
+        # The first segment of a piece goes when it is due, the last a segment's time before the
+        # next piece's first.
         assert outcome.started_s == pytest.approx(outcome.flow.start_us / 1e6, abs=0.013)
         assert outcome.completion_s == pytest.approx(0.1, abs=0.013)
-    of_first = [at for at, frame in rig.sent() if frame[26:38] == rig.sent()[0][1][26:38] and parse(frame).length_bytes]
+    of_first = [
+        at
+        for at, frame in rig.sent()
+        if frame[26:38] == rig.sent()[0][1][26:38] and parse(frame).length_bytes
+    ]
     spaces = {later - sooner for sooner, later in pairwise(of_first)}
     # 1184 bytes at 800 kbit/s, less where a piece's last segment is shorter.
     assert max(spaces) <= 11_960_000 + 2_000_000
@@ -150,7 +179,9 @@ def test_a_long_flow_that_was_held_up_catches_up(clock: Any, hub: Any) -> None:
 
     hub.link.fate = held
     flows = pieces(10, 800_000)
-    emulator = Rig(clock, hub, [TrafficSource("long", scheduled(*flows))], Fraction(1) + 50 * MS).run()
+    emulator = Rig(
+        clock, hub, [TrafficSource("long", scheduled(*flows))], Fraction(1) + 50 * MS
+    ).run()
     outcomes = emulator.traffic.outcomes["long"]
     assert outcomes[0].finished_s is not None
     assert outcomes[0].finished_s > 0.3
@@ -172,21 +203,32 @@ def test_a_flow_without_a_way_fails_and_nothing_else_does(clock: Any, hub: Any) 
     emulator = Rig(clock, hub, [TrafficSource("web", scheduled(*flows))], Fraction(3000)).run()
     lost, fine, paced, later = emulator.traffic.outcomes["web"]
     assert (lost.finished_s, fine.failed) == (None, None)
-    assert lost.failed == paced.failed == later.failed == "nothing was acknowledged through 15 time-outs"
+    assert (
+        lost.failed
+        == paced.failed
+        == later.failed
+        == "nothing was acknowledged through 15 time-outs"
+    )
     assert summary(emulator.traffic.outcomes["web"], 0.0, 3000.0).failed == 3
 
 
-def test_a_host_has_only_so_many_ports(clock: Any, hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_has_only_so_many_ports(
+    clock: Any, hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cross_traffic, "_PORTS", range(40000, 40003))
     flows = [ScheduledFlow(number, "h3", "h4", 100_000) for number in range(5)]
     flows.append(ScheduledFlow(900_000, "h3", "h4", 10))
     emulator = Rig(clock, hub, [TrafficSource("web", scheduled(*flows))], Fraction(1)).run()
     outcomes = emulator.traffic.outcomes["web"]
-    assert [outcome.failed for outcome in outcomes] == [None] * 3 + ["host h3 has no port left"] * 2 + [None]
-    assert [outcome.finished_s is None for outcome in outcomes] == [False] * 3 + [True] * 2 + [False]
+    assert [outcome.failed for outcome in outcomes] == [None] * 3 + [
+        "host h3 has no port left"
+    ] * 2 + [None]
+    assert [outcome.finished_s is None for outcome in outcomes] == [False] * 3 + [True] * 2 + [
+        False
+    ]
 
 
-# --- through a switch, with a controller ----------------------------------------------------------------------------
+# -- through a switch, with a controller -----------------------------------------------------------
 
 MADE = """\
 scenario: made
@@ -217,16 +259,22 @@ def made(folder: Path, **values: object) -> Scenario:
 
 
 def run(scenario: Scenario, policy: str) -> PolicyRun:
-    return virtual_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None)
+    return virtual_run.run(
+        scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None
+    )
 
 
 @pytest.mark.parametrize("per_cent", [10, pytest.param(50, marks=pytest.mark.long), 90])
 def test_the_load_is_what_was_asked_for(tmp_path: Path, per_cent: int) -> None:
-    """The load is that of the link to h2, headers included; unfinished flows count as far as they have come."""
+    """The load is that of the link to h2, headers included; unfinished flows count as far as they
+    have come.
+    """
     payload_bps = round(20_000_000 * per_cent / 100 * 8934 / 9000)
     scenario = made(tmp_path, compute="40 s", iterations=1, load=f"{payload_bps} bit/s")
     result = run(scenario, "fifo")
-    found = compared(scenario, {"fifo": result.traffic_flows}, common_end_s(scenario, [result]))["fifo"]["web"]
+    found = compared(scenario, {"fifo": result.traffic_flows}, common_end_s(scenario, [result]))[
+        "fifo"
+    ]["web"]
     assert found.offered_bps == pytest.approx(payload_bps, rel=0.01)
     assert found.achieved_bps == pytest.approx(payload_bps, rel=0.01)
     assert found.failed == 0
@@ -238,7 +286,11 @@ def test_jobs_come_before_cross_traffic_under_echelon(tmp_path: Path) -> None:
     fifo, echelon = run(scenario, "fifo"), run(scenario, "echelon")
 
     def mean_s(result: PolicyRun) -> float:
-        times = [float(i.finish - i.start) for i in result.records["job"].finished if i.finish is not None]
+        times = [
+            float(i.finish - i.start)
+            for i in result.records["job"].finished
+            if i.finish is not None
+        ]
         return sum(times) / len(times)
 
     assert mean_s(echelon) < 0.9 * mean_s(fifo)
@@ -246,7 +298,9 @@ def test_jobs_come_before_cross_traffic_under_echelon(tmp_path: Path) -> None:
     # What it costs the others is counted on their side.
     flows = {"fifo": fifo.traffic_flows, "echelon": echelon.traffic_flows}
     of = compared(scenario, flows, common_end_s(scenario, [fifo, echelon]))
-    (theirs, first), (ours, second) = ((of[name]["web"], of[name]["web"].mean_completion_s) for name in of)
+    (theirs, first), (ours, second) = (
+        (of[name]["web"], of[name]["web"].mean_completion_s) for name in of
+    )
     assert theirs.flows == ours.flows
     assert first is not None
     assert second is not None
@@ -258,7 +312,9 @@ def test_the_same_seed_gives_the_same_results(tmp_path: Path) -> None:
 
     def text(seed: int) -> str:
         seeded = replace(scenario, seed=seed)
-        return results.to_text(results.assemble(seeded, "softswitch", {"fifo": run(seeded, "fifo")}))
+        return results.to_text(
+            results.assemble(seeded, "softswitch", {"fifo": run(seeded, "fifo")})
+        )
 
     first = text(1)
     assert '"achieved_bps"' in first

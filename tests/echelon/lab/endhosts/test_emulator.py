@@ -1,4 +1,6 @@
-"""The emulator on a network of one FIFO link, where everything that happens can be worked out by hand."""
+"""The emulator on a network of one FIFO link, where everything that happens can be worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def transfer_job(name: str, src: str, dst: str, size_bytes: int, compute_ms: int
 
 
 class Rig:
-    def __init__(self, clock: Any, hub: Any, jobs: list[Job], hosts: int = 4, **settings: Any) -> None:
+    def __init__(
+        self, clock: Any, hub: Any, jobs: list[Job], hosts: int = 4, **settings: Any
+    ) -> None:
         self.clock, self.hub = clock, hub
         self.iterations: list[tuple[str, int, int]] = []
         fabric = fabric_of(hosts)
@@ -70,9 +74,10 @@ def hub(clock: Any, toy_hub: Any) -> Any:
 
 
 def test_one_flow_to_the_nanosecond(clock: Any, hub: Any) -> None:
-    # 12 packets of 1 ms in a window that opens from 1 to 8; acknowledgements (64 bytes: 51.2 us) share the link with
-    # them, and all packets are sent before the window is open, so each has one. On the link, D being its 1 us:
-    # 1, D, ack 1, D, 2, 3, ack 2, ack 3, 4, 5, 6, 7, ack 4, ack 5, ack 6, ack 7, 8, 9, 10, 11, 12, D.
+    # 12 packets of 1 ms in a window that opens from 1 to 8; acknowledgements (64 bytes: 51.2 us)
+    # share the link with them, and all packets are sent before the window is open, so each has one.
+    # On the link, D being its 1 us: 1, D, ack 1, D, 2, 3, ack 2, ack 3, 4, 5, 6, 7, ack 4, ack 5,
+    # ack 6, ack 7, 8, 9, 10, 11, 12, D.
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 12 * 1250)], iterations=1).run()
     [iteration] = emulator.records["job"].iterations
     assert iteration.computes["produce"].finish == 10 * MS
@@ -102,23 +107,41 @@ def test_a_flow_that_is_told_to_drain_starts_again_with_one_packet(clock: Any, h
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 40 * 1250)], iterations=1).run()
     assert emulator.retransmitted_packets == emulator.reordered_packets == {"job": 0}
     segments = [(at, read(frame)[1]) for at, frame in hub.link.frames]
-    answers = {what.missing_bytes // 1250: at for at, what in segments if isinstance(what, AckSegment)}
-    data = [(at, what.remaining // 1250, what.prompt) for at, what in segments if isinstance(what, DataSegment)]
+    answers = {
+        what.missing_bytes // 1250: at for at, what in segments if isinstance(what, AckSegment)
+    }
+    data = [
+        (at, what.remaining // 1250, what.prompt)
+        for at, what in segments
+        if isinstance(what, DataSegment)
+    ]
     sent = [at for at, _, _ in data]
-    # 40 to 28 open the window; then 24 has an answer, which lets 23 to 16 be on their way when 20 is flagged.
+    # 40 to 28 open the window; then 24 has an answer, which lets 23 to 16 be on their way when 20
+    # is flagged.
     assert [left for _, left, prompt in data if prompt] == [*range(40, 27, -1), *range(15, 2, -1)]
     assert [left for left in sorted(answers) if left >= 15] == [*range(15, 20), 23, *range(27, 40)]
-    assert answers[19] < answers[15] < sent[40 - 15] < answers[14] < sent[40 - 14] == sent[40 - 13] < answers[13]
+    assert (
+        answers[19]
+        < answers[15]
+        < sent[40 - 15]
+        < answers[14]
+        < sent[40 - 14]
+        == sent[40 - 13]
+        < answers[13]
+    )
 
 
 def test_a_host_passes_on_what_a_switch_wrote_into_a_packet(clock: Any, hub: Any) -> None:
     def tell(number: int, frame: bytes) -> list[tuple[int, bytes]]:
-        # A switch knows at the first packet that the iteration is a second old, and that the job is hurt.
+        # A switch knows at the first packet that the iteration is a second old, and that the job is
+        # hurt.
         stamp = (1_000_000).to_bytes(4, "big") + (77).to_bytes(2, "big") + bytes(2)
         return [(0, frame[:54] + stamp + frame[62:] if not number else frame)]
 
     hub.link.fate = tell
-    Rig(clock, hub, [transfer_job("job", "h1", "h2", 12 * 1250)], iterations=2, until="exactly").run()
+    Rig(
+        clock, hub, [transfer_job("job", "h1", "h2", 12 * 1250)], iterations=2, until="exactly"
+    ).run()
     begin_ns = None
     for at_ns, frame in hub.link.frames:
         age_us, memory = int.from_bytes(frame[54:58], "big"), int.from_bytes(frame[58:60], "big")
@@ -142,7 +165,11 @@ def test_frames_carry_job_flow_and_epoch(clock: Any, hub: Any) -> None:
     for _, frame in hub.link.frames:
         key, segment = read(frame)
         if isinstance(segment, DataSegment):
-            epoch, job, flow = key[0], int.from_bytes(key[1:3], "big"), int.from_bytes(key[3:], "big")
+            epoch, job, flow = (
+                key[0],
+                int.from_bytes(key[1:3], "big"),
+                int.from_bytes(key[3:], "big"),
+            )
             seen.setdefault((job, flow), []).append((epoch, segment.remaining, len(frame)))
             assert frame[shim.UDP_SOURCE] == (0xC000 | job).to_bytes(2, "big")
     packets = [(epoch, *what) for epoch in (1, 2, 3) for what in ((2000, 1250), (750, 750))]
@@ -150,7 +177,9 @@ def test_frames_carry_job_flow_and_epoch(clock: Any, hub: Any) -> None:
 
 
 def test_epochs_wrap_after_255(clock: Any, hub: Any) -> None:
-    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 100, compute_ms=0)], iterations=600).run()
+    emulator = Rig(
+        clock, hub, [transfer_job("job", "h1", "h2", 100, compute_ms=0)], iterations=600
+    ).run()
     assert len(emulator.records["job"].finished) == 600
     epochs = [frame[43] for _, frame in hub.link.frames if not frame[42] & shim.ACK]
     assert epochs == [iteration % 256 for iteration in range(1, len(epochs) + 1)]
@@ -171,7 +200,11 @@ def test_exactly_stops_each_job(clock: Any, hub: Any) -> None:
     jobs = [transfer_job("fast", "h1", "h2", 1250, 1), transfer_job("slow", "h3", "h4", 1250, 10)]
     records = Rig(clock, hub, jobs, iterations=3, until="exactly").run().records
     assert [len(records[name].iterations) for name in ("fast", "slow")] == [3, 3]
-    assert all(iteration.finish is not None for record in records.values() for iteration in record.iterations)
+    assert all(
+        iteration.finish is not None
+        for record in records.values()
+        for iteration in record.iterations
+    )
 
 
 def test_nothing_happens_after_the_end(clock: Any, hub: Any) -> None:
@@ -183,9 +216,18 @@ def test_nothing_happens_after_the_end(clock: Any, hub: Any) -> None:
     traffic = [Background("noise", "h1", "h4", 1_000_000, 500)]
     rig = Rig(clock, hub, jobs, iterations=2, background=traffic)
     emulator = rig.run()
-    assert any(span.finish is None for span in emulator.records["sends"].iterations[-1].flows.values())
-    assert any(span.finish is None for span in emulator.records["computes"].iterations[-1].computes.values())
-    frames, records, stats = len(hub.link.frames), emulator.records, emulator.background["noise"].sent_packets
+    assert any(
+        span.finish is None for span in emulator.records["sends"].iterations[-1].flows.values()
+    )
+    assert any(
+        span.finish is None
+        for span in emulator.records["computes"].iterations[-1].computes.values()
+    )
+    frames, records, stats = (
+        len(hub.link.frames),
+        emulator.records,
+        emulator.background["noise"].sent_packets,
+    )
     clock.run()
     assert len(hub.link.frames) == frames
     assert emulator.records == records
@@ -197,16 +239,28 @@ def test_starts_and_delays(clock: Any, hub: Any) -> None:
     job = replace(transfer_job("job", "h1", "h2", 1250), start_s=7 * MS)
     delays = [Delay("job", "h2", 2, 5 * MS), Delay("other", "h1", 1, 99 * MS)]
     clock.now_ns = 123_456_789  # the run begins whenever it is started
-    first, second = Rig(clock, hub, [job], iterations=2, delays=delays).run().records["job"].iterations
+    first, second = (
+        Rig(clock, hub, [job], iterations=2, delays=delays).run().records["job"].iterations
+    )
     assert first.start == 7 * MS
-    times = [iteration.finish - iteration.start for iteration in (first, second) if iteration.finish is not None]
+    times = [
+        iteration.finish - iteration.start
+        for iteration in (first, second)
+        if iteration.finish is not None
+    ]
     assert times == [21 * MS + Fraction(DELAY_NS, 10**9), 26 * MS + Fraction(DELAY_NS, 10**9)]
 
 
 def test_background_keeps_its_rate(clock: Any, hub: Any) -> None:
-    # 3 Mbit/s in packets of 1000 bytes: one each 2.666... ms, without the fractions of a nanosecond adding up.
-    traffic = [Background("noise", "h1", "h2", 3_000_000, 1000), Background("more", "h4", "h2", 1_000_000, 1250)]
-    rig = Rig(clock, hub, [transfer_job("job", "h3", "h4", 1250, 1000)], iterations=1, background=traffic)
+    # 3 Mbit/s in packets of 1000 bytes: one each 2.666... ms, without the fractions of a nanosecond
+    # adding up.
+    traffic = [
+        Background("noise", "h1", "h2", 3_000_000, 1000),
+        Background("more", "h4", "h2", 1_000_000, 1250),
+    ]
+    rig = Rig(
+        clock, hub, [transfer_job("job", "h3", "h4", 1250, 1000)], iterations=1, background=traffic
+    )
     stats = rig.run().background
     sent = [at for at, frame in hub.link.frames if len(frame) == 1000]
     assert sent == [number * 8 * 10**9 // 3000 for number in range(len(sent))]
@@ -219,7 +273,13 @@ def test_background_keeps_its_rate(clock: Any, hub: Any) -> None:
 
 def test_host_rate_paces_the_sender(clock: Any, hub: Any) -> None:
     transport = Transport(host_rate_bps=5_000_000)
-    Rig(clock, hub, [transfer_job("job", "h1", "h2", 10 * 1250, 0)], iterations=1, transport=transport).run()
+    Rig(
+        clock,
+        hub,
+        [transfer_job("job", "h1", "h2", 10 * 1250, 0)],
+        iterations=1,
+        transport=transport,
+    ).run()
     sent = [at for at, frame in hub.link.frames if len(frame) == 1250]
     assert len(sent) == 10
     assert [b - a for a, b in pairwise(sent)] == [2_000_000] * 9
@@ -241,12 +301,21 @@ def test_pacing_rounds_up_and_forgets_idle_time(clock: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("early_due_ms", "late_due_ms", "first"), [(20, 40, "early"), (40, 20, "late"), (None, None, None)]
+    ("early_due_ms", "late_due_ms", "first"),
+    [(20, 40, "early"), (40, 20, "late"), (None, None, None)],
 )
-def test_a_host_sends_what_is_due_first(early_due_ms: int | None, late_due_ms: int | None, first: str | None) -> None:
+def test_a_host_sends_what_is_due_first(
+    early_due_ms: int | None, late_due_ms: int | None, first: str | None
+) -> None:
     """Two flows of 20 packets of 1 ms each start after 10 and 15 ms."""
-    computes = (ComputeUnit("first", "h1", 10 * MS), ComputeUnit("second", "h1", 5 * MS, ("first",)))
-    flows = (Flow("early", "h1", "h2", 20 * 1250, ("first",)), Flow("late", "h1", "h2", 20 * 1250, ("second",)))
+    computes = (
+        ComputeUnit("first", "h1", 10 * MS),
+        ComputeUnit("second", "h1", 5 * MS, ("first",)),
+    )
+    flows = (
+        Flow("early", "h1", "h2", 20 * 1250, ("first",)),
+        Flow("late", "h1", "h2", 20 * 1250, ("second",)),
+    )
     network, fabric = VirtualFabric(EventLoop()), fabric_of(2)
     job = Job("job", computes, flows, ())
     nics = {name: network.add_host(name, lambda _now_ns, _frame: None) for name in fabric.hosts}
@@ -255,8 +324,12 @@ def test_a_host_sends_what_is_due_first(early_due_ms: int | None, late_due_ms: i
     if early_due_ms is not None and late_due_ms is not None:
         due_ms = {("job", "early"): early_due_ms, ("job", "late"): late_due_ms}
         thresholds_s = tuple(n * MS for n in range(-50, 50))
-        ranking = {flow: Deadline("h", ms * MS, thresholds_s) for flow, ms in due_ms.items()}.__getitem__
-    emulator = TrainingEmulator(network.loop, nics, fabric, [job], number_shims([job]), iterations=1, ranking=ranking)
+        ranking = {
+            flow: Deadline("h", ms * MS, thresholds_s) for flow, ms in due_ms.items()
+        }.__getitem__
+    emulator = TrainingEmulator(
+        network.loop, nics, fabric, [job], number_shims([job]), iterations=1, ranking=ranking
+    )
     for name, nic in nics.items():
         nic.on_packet = emulator.hosts[name].deliver
     emulator.start()
@@ -284,28 +357,38 @@ def test_several_flows_of_one_connection_at_a_time(clock: Any, hub: Any) -> None
 
 
 def test_survives_a_network_that_loses_and_repeats(clock: Any, hub: Any) -> None:
-    # Every 7th frame is lost and every 11th doubled, acknowledgements included, for 30 iterations of the same flow.
-    hub.link.fate = lambda number, frame: [(0, frame)] * (0 if number % 7 == 6 else 1 + (number % 11 == 10))
+    # Every 7th frame is lost and every 11th doubled, acknowledgements included, for 30 iterations
+    # of the same flow.
+    hub.link.fate = lambda number, frame: (
+        [(0, frame)] * (0 if number % 7 == 6 else 1 + (number % 11 == 10))
+    )
     transport = Transport(window_packets=4, retransmit_after_s=20 * MS)
-    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 30 * 1250)], iterations=30, transport=transport).run()
+    emulator = Rig(
+        clock, hub, [transfer_job("job", "h1", "h2", 30 * 1250)], iterations=30, transport=transport
+    ).run()
     assert len(emulator.records["job"].finished) == 30
     assert emulator.retransmitted_packets["job"] > 30
     assert emulator.reordered_packets == {"job": 0}
 
 
 def test_lost_last_acknowledgements_do_not_hold_up_the_next_iteration(clock: Any, hub: Any) -> None:
-    """The flow has arrived although its sender does not know; repeated packets belong to the past and are ignored."""
+    """The flow has arrived although its sender does not know; repeated packets belong to the past
+    and are ignored.
+    """
     nothing_missing = bytes(4)
     hub.link.fate = lambda number, frame: [] if frame[50:54] == nothing_missing else [(0, frame)]
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 4 * 1250)], iterations=20).run()
     assert len(emulator.records["job"].finished) == 20
-    # On the link: 1, ack 1, 2, 3, ack 2, ack 3, 4; three times there is nothing to do until something has arrived.
+    # On the link: 1, ack 1, 2, 3, ack 2, ack 3, 4; three times there is nothing to do until
+    # something has arrived.
     flow_s = 4 * MS + Fraction(3 * 51_200 + 3 * DELAY_NS, 10**9)
     assert emulator.records["job"].iterations[19].finish == 20 * (20 * MS + flow_s)
 
 
 def test_a_finished_flow_is_not_sent_again_however_long_the_iteration(clock: Any, hub: Any) -> None:
-    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 8 * 1250, 60_000)], iterations=2).run()
+    emulator = Rig(
+        clock, hub, [transfer_job("job", "h1", "h2", 8 * 1250, 60_000)], iterations=2
+    ).run()
     assert len(hub.link.frames) == 2 * (8 + 8)
     assert emulator.retransmitted_packets == {"job": 0}
 
@@ -314,10 +397,16 @@ def test_packets_of_the_past_get_no_answer(clock: Any, hub: Any) -> None:
     rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 100)], iterations=3, until="exactly")
     rig.emulator.start()
     clock.run(lambda: len(rig.iterations) == 2)
-    clock.run(until_ns=clock.now_ns + 15_000_000)  # in the third iteration, whose flow has been received
+    clock.run(
+        until_ns=clock.now_ns + 15_000_000
+    )  # in the third iteration, whose flow has been received
     frames = len(hub.link.frames)
     stack = rig.emulator.hosts["h2"]
-    for at, answers in ((0, 0), (2, 0), (4, 1)):  # data of iterations 1, 2 and 3, each followed by its answer
+    for at, answers in (
+        (0, 0),
+        (2, 0),
+        (4, 1),
+    ):  # data of iterations 1, 2 and 3, each followed by its answer
         stack.deliver(clock.now_ns, hub.link.frames[at][1])
         assert len(hub.link.frames) == frames + answers
 
@@ -325,7 +414,9 @@ def test_packets_of_the_past_get_no_answer(clock: Any, hub: Any) -> None:
 def test_a_flow_without_a_way_ends_the_run_with_its_name(clock: Any, hub: Any) -> None:
     hub.link.fate = lambda number, frame: []
     rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 1250)], iterations=1)
-    with pytest.raises(RunError, match=r"^job job: flow transfer from h1 to h2 in iteration 1: nothing") as caught:
+    with pytest.raises(
+        RunError, match=r"^job job: flow transfer from h1 to h2 in iteration 1: nothing"
+    ) as caught:
         rig.run()
     assert "\n" not in str(caught.value)
     # 2 + 4 + 8 and then 16 s each: the packet itself and its repetitions.
@@ -335,7 +426,9 @@ def test_a_flow_without_a_way_ends_the_run_with_its_name(clock: Any, hub: Any) -
 
 def test_frames_for_nobody_are_ignored(clock: Any, hub: Any) -> None:
     rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 1250)], iterations=1)
-    address = shim.FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 7, 9, 9)
+    address = shim.FlowAddress(
+        "02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 7, 9, 9
+    )
     stack = rig.emulator.hosts["h2"]
     data = shim.ShimFrames(address, 1, 100).data(DataSegment(100, 100))
     for frame in (shim.background_frame(address, 100), data, b"", bytes(60)):

@@ -14,7 +14,12 @@ from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.deadline import Deadline, Relative
 from echelon.planning.rankings.fixed import Fixed
-from echelon_lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon_lab.endhosts.agreement import (
+    Agreement,
+    FlowUrgency,
+    SentBytes,
+    acknowledgement_urgency,
+)
 from echelon_lab.endhosts.shim import DataSegment, flow_key
 from tests.echelon.lab.endhosts.still_clock import Clock
 
@@ -40,12 +45,16 @@ class OneHost:
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 500), st.integers(0, 900), st.integers(0, 2048), st.integers(0, 800)),
+        st.tuples(
+            st.integers(1, 500), st.integers(0, 900), st.integers(0, 2048), st.integers(0, 800)
+        ),
         min_size=2,
         max_size=6,
     )
 )
-def test_deadlines_with_memory_go_by_the_rank_of_the_paper(jobs: list[tuple[int, int, int, int]]) -> None:
+def test_deadlines_with_memory_go_by_the_rank_of_the_paper(
+    jobs: list[tuple[int, int, int, int]],
+) -> None:
     """R is (now - d + E) / P - u / 2, with E in parts of P as packets carry it."""
     host, urgencies, ranks = OneHost(), {}, {}
     for number, (period_ms, due_ms, memory, age_ms) in enumerate(jobs):
@@ -53,7 +62,9 @@ def test_deadlines_with_memory_go_by_the_rank_of_the_paper(jobs: list[tuple[int,
         relative = Relative(period_s, Fraction(1, 10), Fraction(0), Fraction(1), ())
         host.clock.now_ns = (1000 - age_ms) * _MS
         name = str(number)
-        urgencies[name] = host.start(Deadline("h", Fraction(due_ms, 1000), (), relative=relative), job=number)
+        urgencies[name] = host.start(
+            Deadline("h", Fraction(due_ms, 1000), (), relative=relative), job=number
+        )
         host.agreement.hear(flow_key(1, number, 0), pack("!IHH", 1, memory, 0))
         rank = Fraction(age_ms - due_ms, period_ms) + Fraction(memory, 1024) - Fraction(1, 10)
         ranks[name] = rank
@@ -72,7 +83,12 @@ def test_the_age_of_an_iteration_is_the_largest_that_the_host_knows() -> None:
     assert early(host.clock.now_ns)[1] == 31
     # The next iteration begins with its own first flow.
     host.clock.now_ns = 80 * _MS
-    assert host.start(Deadline("h", Fraction(0), (Fraction(0), Fraction(1, 1000))), epoch=2)(80 * _MS)[1] == 1
+    assert (
+        host.start(Deadline("h", Fraction(0), (Fraction(0), Fraction(1, 1000))), epoch=2)(80 * _MS)[
+            1
+        ]
+        == 1
+    )
 
 
 def test_attained_bytes_are_those_of_the_group_in_this_iteration() -> None:
@@ -120,7 +136,12 @@ def test_bytes_that_are_not_sent_lower_a_flow_that_counts_them() -> None:
     flow = host.start(counting, size_bytes=10**6)
     other = host.start(Deadline("h", Fraction(1), (), relative=relative), flow=2, size_bytes=10**6)
     ranks = [flow(0)[1]]
-    for remaining, length in ((10**6, 250_000), (750_000, 500_000), (10**6, 250_000), (250_000, 250_000)):
+    for remaining, length in (
+        (10**6, 250_000),
+        (750_000, 500_000),
+        (10**6, 250_000),
+        (250_000, 250_000),
+    ):
         flow.sent(DataSegment(remaining, length))
         ranks.append(flow(0)[1])
     # What is sent again does not lower it.

@@ -11,7 +11,9 @@ KEY = b"\x01\x00\x01\x00\x01"
 
 
 def paced(rate_Bps: float | None, count: int) -> tuple[ToyClock, SegmentPacer, list[int]]:  # noqa: N803
-    """Return a pacer that was told a rate and offered segments of 1000 bytes, and the times at which they leave."""
+    """Return a pacer that was told a rate and offered segments of 1000 bytes, and the times at
+    which they leave.
+    """
     clock = ToyClock()
     times: list[int] = []
     pacer = SegmentPacer(clock, lambda _: times.append(clock.now_ns))
@@ -37,8 +39,8 @@ def test_without_a_rate_they_pass_at_once() -> None:
 
 
 def test_a_new_rate_counts_for_what_is_left_of_a_wait() -> None:
-    """Half of the wait passes at one segment a second, the other half at two: the second segment leaves after 0.75
-    s.
+    """Half of the wait passes at one segment a second, the other half at two: the second segment
+    leaves after 0.75 s.
     """
     clock, pacer, times = paced(1000.0, 3)
     clock.run(until_ns=SECOND // 2)

@@ -1,4 +1,6 @@
-"""Frames against scapy-free arithmetic: fixed bytes worked out by hand, and the sources of the P4 program."""
+"""Frames against scapy-free arithmetic: fixed bytes worked out by hand, and the sources of the P4
+program.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from echelon_lab.endhosts.shim import AckSegment, DataSegment
 from tests.drawing import examples
 
 ADDRESS = shim.FlowAddress(
-    "02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC001, job=0x0102, flow=0x0304
+    "02:00:00:00:00:01",
+    "02:00:00:00:00:02",
+    "10.0.0.1",
+    "10.0.0.2",
+    0xC001,
+    job=0x0102,
+    flow=0x0304,
 )
 
 
@@ -28,7 +36,9 @@ def test_plain_frame_byte_by_byte() -> None:
     assert frame[34:42].hex() == "c001ef1004c00000"
     assert frame[42:54].hex() == "20" + "07" + "0102" + "0304" + "0000" + "002625a0"
     assert not any(frame[54:])
-    stamped = shim.ShimFrames(ADDRESS, epoch=7, packet_bytes=1250).data(DataSegment(2_500_000, 1250), b"12345678")
+    stamped = shim.ShimFrames(ADDRESS, epoch=7, packet_bytes=1250).data(
+        DataSegment(2_500_000, 1250), b"12345678"
+    )
     assert stamped == frame[:54] + b"12345678" + frame[62:]
 
 
@@ -60,9 +70,18 @@ def test_acknowledgement_goes_back_and_says_what_it_answers() -> None:
 )
 @settings(max_examples=examples(100))
 def test_segments_are_read_back(
-    marks: list[bool], epoch: int, job: int, flow: int, remaining: int, length: int, usual: int, stamp: bytes
+    marks: list[bool],
+    epoch: int,
+    job: int,
+    flow: int,
+    remaining: int,
+    length: int,
+    usual: int,
+    stamp: bytes,
 ) -> None:
-    address = shim.FlowAddress("02:00:00:00:ff:01", "06:05:04:03:02:01", "10.255.1.2", "192.168.0.9", 65535, job, flow)
+    address = shim.FlowAddress(
+        "02:00:00:00:ff:01", "06:05:04:03:02:01", "10.255.1.2", "192.168.0.9", 65535, job, flow
+    )
     segment = DataSegment(remaining, length, *marks)
     key = bytes([epoch, job >> 8, job & 255, flow >> 8, flow & 255])
     frame = shim.ShimFrames(address, epoch, usual).data(segment, stamp)
@@ -137,7 +156,9 @@ def test_layout_is_that_of_the_p4_header() -> None:
         "memory": 0x0506,
         "reserved": 0x0708,
     }
-    address = shim.FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 1, 0x1234, 0x5678)
+    address = shim.FlowAddress(
+        "02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 1, 0x1234, 0x5678
+    )
     segment = DataSegment(99, 70, last=True, alone=True, prompt=True, resent=True)
     frame = shim.ShimFrames(address, 0xAB, 70).data(segment, bytes([1, 2, 3, 4, 5, 6, 7, 8]))
     whole = int.from_bytes(frame, "big")

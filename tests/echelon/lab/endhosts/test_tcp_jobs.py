@@ -40,13 +40,19 @@ RECOGNITION = RecognitionSpec(
 def ring(workers: int, gradient: int) -> JobSpec:
     names = tuple(f"h{number}" for number in range(1, workers + 1))
     data = Data(compute="20 ms", gradient=f"{gradient} B")  # type: ignore[arg-type]
-    return JobSpec(job="ring", parallelism="data", workers=names, data=data, recognition=RECOGNITION)
+    return JobSpec(
+        job="ring", parallelism="data", workers=names, data=data, recognition=RECOGNITION
+    )
 
 
 def segments(job: Job, fabric: Fabric) -> dict[tuple[str, str], SegmentIdentity]:
     spec = ring(2, 1000)
     of_job = identities_of(job, 1, spec, fabric)
-    return {(job.name, flow): identity for flow, identity in of_job.items() if isinstance(identity, SegmentIdentity)}
+    return {
+        (job.name, flow): identity
+        for flow, identity in of_job.items()
+        if isinstance(identity, SegmentIdentity)
+    }
 
 
 class Rig:
@@ -54,7 +60,12 @@ class Rig:
         self.clock, self.hub, self.job = clock, hub, job
         self.fabric = fabric_of(hosts)
         self.emulator = TrainingEmulator(
-            clock, dict.fromkeys(self.fabric.hosts, hub), self.fabric, [job], segments(job, self.fabric), **settings
+            clock,
+            dict.fromkeys(self.fabric.hosts, hub),
+            self.fabric,
+            [job],
+            segments(job, self.fabric),
+            **settings,
         )
         for name, host in self.fabric.hosts.items():
             hub.attach(host.mac, self.emulator.hosts[name].deliver)
@@ -75,7 +86,9 @@ class Rig:
         return dict(out)
 
 
-def test_a_connection_carries_the_flows_of_every_iteration_in_full(clock: Any, toy_hub: Any) -> None:
+def test_a_connection_carries_the_flows_of_every_iteration_in_full(
+    clock: Any, toy_hub: Any
+) -> None:
     job = build_job(ring(3, 100_001))
     rig = Rig(clock, toy_hub(clock, 10**9), job, 3, iterations=4, until="exactly")
     emulator = rig.run()
@@ -84,7 +97,8 @@ def test_a_connection_carries_the_flows_of_every_iteration_in_full(clock: Any, t
         ends: 4 * sum(flow.size_bytes for flow in flows) for ends, flows in connections(job).items()
     }
     assert emulator.reordered_packets == emulator.retransmitted_packets == {"ring": 0}
-    # From the ports that the job's file names, and without a handshake: the job is there before the run begins.
+    # From the ports that the job's file names, and without a handshake: the job is there before the
+    # run begins.
     for _, frame in rig.hub.link.frames:
         assert frame[34:38] in (bytes.fromhex("1389138a"), bytes.fromhex("138a1389"))
         assert not parse(frame).flags & 2
@@ -93,21 +107,25 @@ def test_a_connection_carries_the_flows_of_every_iteration_in_full(clock: Any, t
 def test_flows_finish_when_their_last_byte_arrives(clock: Any, toy_hub: Any) -> None:
     job = Job(
         "one",
-        (ComputeUnit("produce", "h1", 10 * MS), ComputeUnit("consume", "h2", 10 * MS, ("transfer",))),
+        (
+            ComputeUnit("produce", "h1", 10 * MS),
+            ComputeUnit("consume", "h2", 10 * MS, ("transfer",)),
+        ),
         (Flow("transfer", "h1", "h2", 10 * 1184, ("produce",)),),
         (EchelonFlow("formation", ("transfer",), (Fraction(0),)),),
     )
     emulator = Rig(clock, toy_hub(clock, 10_000_000, 1000), job, 2, iterations=1).run()
     [iteration] = emulator.records["one"].iterations
-    # Ten packets of 1 ms in the first window. Acknowledgements share the link, but wait behind all ten.
+    # Ten packets of 1 ms in the first window. Acknowledgements share the link, but wait behind all
+    # ten.
     assert iteration.flows["transfer"].start == 10 * MS
     assert iteration.flows["transfer"].finish == 20 * MS + Fraction(1000, 10**9)
     assert iteration.finish == 30 * MS + Fraction(1000, 10**9)
 
 
 def test_a_flow_waits_for_those_before_it_on_its_connection(clock: Any, toy_hub: Any) -> None:
-    """`late` comes first on an infinitely fast network, where the way over h3 takes no time; here it takes longer than
-    computing does, so that `early` is ready first, and has to wait."""
+    """`late` comes first on an infinitely fast network, where the way over h3 takes no time; here
+    it takes longer than computing does, so that `early` is ready first, and has to wait."""
     job = Job(
         "crossed",
         (
@@ -136,7 +154,8 @@ def test_a_connection_without_a_way_ends_the_run_with_its_name(clock: Any, toy_h
     rig = Rig(clock, toy_hub(clock, 10**9), build_job(ring(2, 10_000)), 2, iterations=1)
     rig.hub.link.fate = lambda _number, _frame: []
     with pytest.raises(
-        RunError, match=r"^job ring: connection from h[12] to h[12]: nothing was acknowledged through 15"
+        RunError,
+        match=r"^job ring: connection from h[12] to h[12]: nothing was acknowledged through 15",
     ):
         rig.run()
 
@@ -150,7 +169,7 @@ def test_losses_are_made_good(clock: Any, toy_hub: Any) -> None:
     assert emulator.retransmitted_packets["ring"] > 5
 
 
-# --- through switches, with a controller ----------------------------------------------------------------------------
+# -- through switches, with a controller -----------------------------------------------------------
 
 
 def pair(idle_gap_s: Fraction = Fraction(1, 4), iterations: str = "silence") -> Scenario:
@@ -159,14 +178,20 @@ def pair(idle_gap_s: Fraction = Fraction(1, 4), iterations: str = "silence") -> 
     specs = {}
     for name, spec in made.specs.items():
         data = Data(compute="500 ms", gradient="625 kB")  # type: ignore[arg-type]
-        recognition = RECOGNITION.model_copy(update={"idle_gap": idle_gap_s, "iterations": iterations})
-        specs[name] = spec.model_copy(update={"data": data, "recognition": recognition, "start": spec.start / 4})
+        recognition = RECOGNITION.model_copy(
+            update={"idle_gap": idle_gap_s, "iterations": iterations}
+        )
+        specs[name] = spec.model_copy(
+            update={"data": data, "recognition": recognition, "start": spec.start / 4}
+        )
     jobs = tuple(build_job(spec) for spec in specs.values())
     return replace(made, jobs=jobs, specs=specs, iterations=5)
 
 
 def run(scenario: Scenario, policy: str) -> PolicyRun:
-    return virtual_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None)
+    return virtual_run.run(
+        scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None
+    )
 
 
 def mean_iteration_s(result: PolicyRun) -> float:
@@ -179,9 +204,12 @@ def mean_iteration_s(result: PolicyRun) -> float:
     return sum(times) / len(times)
 
 
-@pytest.mark.parametrize(("idle_gap_s", "iterations"), [(Fraction(1, 4), "silence"), (Fraction(60), "bytes")])
+@pytest.mark.parametrize(
+    ("idle_gap_s", "iterations"), [(Fraction(1, 4), "silence"), (Fraction(60), "bytes")]
+)
 def test_jobs_over_tcp_are_ranked_by_their_bytes(idle_gap_s: Fraction, iterations: str) -> None:
-    """Ranking works as over the shim's transport: echelon lets two jobs fall into step, fair keeps them contending.
+    """Ranking works as over the shim's transport: echelon lets two jobs fall into step, fair keeps
+    them contending.
 
     By bytes, there is no silence of a minute anywhere.
     """
@@ -205,16 +233,21 @@ def test_without_silence_and_bytes_no_second_iteration_is_seen() -> None:
 
 @pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
 def test_flows_of_one_connection_stay_in_order(policy: str) -> None:
-    """Fig. 2 at a quarter, over one TCP connection: whatever queues its flows get, none overtakes the one before, and
-    they come one after another under every policy: 8 units of 250 ms, 6 of them with 5.6 % of headers."""
+    """Fig. 2 at a quarter, over one TCP connection: whatever queues its flows get, none overtakes
+    the one before, and they come one after another under every policy: 8 units of 250 ms, 6 of them
+    with 5.6 % of headers."""
     made = load_scenario(TOPOLOGIES / "scenarios" / "fig2.yaml")
     [spec] = made.specs.values()
     pipeline = Pipeline(micro_batches=3, forward="250 ms", activation="625 kB")  # type: ignore[arg-type]
     recognition = RECOGNITION.model_copy(update={"idle_gap": Fraction(1, 10)})
     spec = spec.model_copy(update={"pipeline": pipeline, "recognition": recognition})
-    result = run(replace(made, jobs=(build_job(spec),), specs={spec.job: spec}, iterations=2), policy)
+    result = run(
+        replace(made, jobs=(build_job(spec),), specs={spec.job: spec}, iterations=2), policy
+    )
     assert result.reordered == {"pipeline": 0}
     headers = 6 * (1250 / 1184 - 1)
     for iteration in result.records["pipeline"].finished:
         assert iteration.finish is not None
-        assert float(iteration.finish - iteration.start) / 0.25 == pytest.approx(8 + headers, rel=0.02)
+        assert float(iteration.finish - iteration.start) / 0.25 == pytest.approx(
+            8 + headers, rel=0.02
+        )

@@ -1,4 +1,6 @@
-"""The transport over networks that lose, repeat and shuffle; what arrives is counted byte by byte, independently."""
+"""The transport over networks that lose, repeat and shuffle; what arrives is counted byte by byte,
+independently.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def answer(sender: FlowSender, now_ns: int, ack: AckSegment) -> list[DataSegment
     return list(sender.on_ack(now_ns, ack))
 
 
-def transfer(sender: FlowSender, receiver: FlowReceiver) -> Iterator[tuple[DataSegment, AckSegment | None]]:
+def transfer(
+    sender: FlowSender, receiver: FlowReceiver
+) -> Iterator[tuple[DataSegment, AckSegment | None]]:
     """Carry a whole flow over a network without faults, and yield each packet and its answer."""
     flight = list(sender.start(0))
     while flight:
@@ -54,14 +58,18 @@ def transfer(sender: FlowSender, receiver: FlowReceiver) -> Iterator[tuple[DataS
 
 
 def opening(window: int) -> int:
-    """Return the packets sent while the window is not fully open: one, and two for each but the last acknowledgement it
-    takes.
+    """Return the packets sent while the window is not fully open: one, and two for each but the
+    last acknowledgement it takes.
     """
     return max(0, 2 * window - 3)
 
 
-def opened(packets: int, packet: int, window: int) -> tuple[FlowSender, FlowReceiver, PacketTally, list[DataSegment]]:
-    """Return a flow whose window is fully open, and the packets in flight: none of the last `packets` has arrived."""
+def opened(
+    packets: int, packet: int, window: int
+) -> tuple[FlowSender, FlowReceiver, PacketTally, list[DataSegment]]:
+    """Return a flow whose window is fully open, and the packets in flight: none of the last
+    `packets` has arrived.
+    """
     sender, receiver, tally = make(packet * (opening(window) + packets), packet, window)
     flight = list(sender.start(0))
     for _ in range(opening(window)):
@@ -80,8 +88,9 @@ def with_drain(segment: DataSegment) -> DataSegment:
 class Network:
     """Events of one flow, with a fault model; checks the window and counts bytes on its own.
 
-    `loss`, `twice` and `late` are probabilities of each packet and each acknowledgement, `drain` is one of a data
-    packet. Without loss nobody may ever wait for a time-out: the longest way there and back takes less.
+    `loss`, `twice` and `late` are probabilities of each packet and each acknowledgement, `drain` is
+    one of a data packet. Without loss nobody may ever wait for a time-out: the longest way there
+    and back takes less.
     """
 
     def __init__(
@@ -189,7 +198,17 @@ def test_every_byte_arrives_once_whatever_the_network_does(
     drain: float,
 ) -> None:
     size = (packets - 1) * 200 + rest
-    network = Network(size, 200, window, initial, random.Random(seed), loss=loss, twice=twice, late=late, drain=drain)
+    network = Network(
+        size,
+        200,
+        window,
+        initial,
+        random.Random(seed),
+        loss=loss,
+        twice=twice,
+        late=late,
+        drain=drain,
+    )
     network.run()
     assert all(network.covered)
     assert network.receiver.missing_bytes == 0
@@ -278,7 +297,8 @@ def test_acknowledges_every_half_window_once_it_is_open(window: int, every: int)
 
 def test_drain_lets_the_window_run_empty_once_and_open_again() -> None:
     sender, receiver, tally, frames = opened(50, 200, 8)
-    # A switch flags the third packet and all that were on their way behind it, until the flow may move up (the last 3).
+    # A switch flags the third packet and all that were on their way behind it, until the flow may
+    # move up (the last 3).
     flight = frames[:2] + [with_drain(frame) for frame in frames[2:5]] + frames[5:]
     out = []
     for at, frame in enumerate(flight):
@@ -291,7 +311,8 @@ def test_drain_lets_the_window_run_empty_once_and_open_again() -> None:
         out = answer(sender, 1000 + at, ack)
         assert bool(out) == (at == 7), "nothing new before the last of the window is acknowledged"
     assert out == [DataSegment(200 * 42, 200, alone=True, prompt=True)]
-    # It opens as at the start, and then it is back to normal: an acknowledgement for each half window, no draining.
+    # It opens as at the start, and then it is back to normal: an acknowledgement for each half
+    # window, no draining.
     sizes, acks = [sender.in_flight], 0
     while out:
         ack = give(receiver, out.pop(0))
@@ -323,17 +344,24 @@ def test_drain_while_the_window_opens_starts_it_again() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 2, 8, 9])
-def test_draining_costs_a_window_of_acknowledgements_if_the_sender_does_not_hear_of_it(window: int) -> None:
+def test_draining_costs_a_window_of_acknowledgements_if_the_sender_does_not_hear_of_it(
+    window: int,
+) -> None:
     _, receiver, _ = make(200 * 100, 200, window)
     frames = [DataSegment(200 * remaining, 200) for remaining in range(100, 1, -1)]
-    answered = [give(receiver, with_drain(frame) if at == 0 else frame) is not None for at, frame in enumerate(frames)]
+    answered = [
+        give(receiver, with_drain(frame) if at == 0 else frame) is not None
+        for at, frame in enumerate(frames)
+    ]
     assert answered[: 1 + window] == [True] * (1 + window)
     every = max(1, window // 2)
     assert answered[1 + window :] == [at % every == 0 for at in range(1, 99 - window)]
 
 
 def test_a_lost_request_does_not_spoil_the_next_one() -> None:
-    """The sender hears only of the second request, and drains with packets in flight behind the first one's window."""
+    """The sender hears only of the second request, and drains with packets in flight behind the
+    first one's window.
+    """
     sender, receiver, tally, flight = opened(50, 200, 8)
     assert give(receiver, with_drain(flight.pop(0))) is not None  # and is lost
     ack = give(receiver, flight.pop(0))
@@ -428,7 +456,9 @@ def test_a_lost_window_comes_again_at_once_when_the_network_is_back() -> None:
     while flight:
         frame = flight.pop(0)
         ack = give(receiver, frame)
-        assert ack is not None or not frame.resent, "a retransmission is answered at once: its sender waits"
+        assert ack is not None or not frame.resent, (
+            "a retransmission is answered at once: its sender waits"
+        )
         if ack is not None:
             flight += answer(sender, 100_000, ack)
     assert sender.finished
@@ -522,7 +552,9 @@ def test_impossible_packets_and_acknowledgements_change_nothing() -> None:
     assert sender.deadline_ns == RTO_NS
 
 
-FRAMES = ShimFrames(FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC001), 3, 1250)
+FRAMES = ShimFrames(
+    FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC001), 3, 1250
+)
 
 
 def read_data(frame: bytes) -> DataSegment:
@@ -543,9 +575,10 @@ def read_ack(frame: bytes) -> AckSegment:
 def test_line_rate_when_the_window_covers_the_way_there_and_back(
     window: int, delay_ns: int, toy_clock: Any, toy_link: Any
 ) -> None:
-    """Bottleneck 10 Mbit/s: 1 ms a packet. The window doubles with each round trip; from the one on that a doubled
-    window fills, the line never idles. Half a window is acknowledged at a time, so the other half must cover the round
-    trip: then the last byte arrives after exactly the first round trips, the bytes' own time and one way's delay."""
+    """Bottleneck 10 Mbit/s: 1 ms a packet. The window doubles with each round trip; from the one on
+    that a doubled window fills, the line never idles. Half a window is acknowledged at a time, so
+    the other half must cover the round trip: then the last byte arrives after exactly the first
+    round trips, the bytes' own time and one way's delay."""
     clock = toy_clock()
     packets = 400
     sender, receiver, tally = make(1250 * packets, 1250, window, rto_ns=10**9)
@@ -569,11 +602,15 @@ def test_line_rate_when_the_window_covers_the_way_there_and_back(
     clock.run()
     round_trip_ns = 1_000_000 + delay_ns + 512  # an acknowledgement is 64 bytes
     rounds = next(number for number in range(10) if 2**number * 1_000_000 >= round_trip_ns)
-    assert finished == [rounds * round_trip_ns + (packets - (2**rounds - 1)) * 1_000_000 + delay_ns // 2]
+    assert finished == [
+        rounds * round_trip_ns + (packets - (2**rounds - 1)) * 1_000_000 + delay_ns // 2
+    ]
     assert tally.retransmitted == 0
 
 
-def test_half_the_rate_when_the_window_is_half_of_what_is_needed(toy_clock: Any, toy_link: Any) -> None:
+def test_half_the_rate_when_the_window_is_half_of_what_is_needed(
+    toy_clock: Any, toy_link: Any
+) -> None:
     clock = toy_clock()
     sender, receiver, _ = make(1250 * 400, 1250, 2, rto_ns=10**9)
 

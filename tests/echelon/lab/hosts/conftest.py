@@ -37,7 +37,13 @@ class Run:
 
     def __post_init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.echelon.lab.hosts.inside", str(self.scenario), *self.arguments],
+            [
+                sys.executable,
+                "-m",
+                "tests.echelon.lab.hosts.inside",
+                str(self.scenario),
+                *self.arguments,
+            ],
             cwd=ROOT,
             env={**os.environ, MARK: self.mark, "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
@@ -87,7 +93,9 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Yield a function that starts a run of a scenario (a mapping, or a file) with command-line arguments."""
+    """Yield a function that starts a run of a scenario (a mapping, or a file) with command-line
+    arguments.
+    """
     require("the laboratory's sandbox")
 
     def begin(scenario: Mapping[str, Any] | Path, *arguments: str) -> Run:

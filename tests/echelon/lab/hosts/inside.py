@@ -1,9 +1,11 @@
-"""Run as a module: a scenario under policies on real hosts, in a sandbox; prints a JSON document as its last line.
+"""Run as a module: a scenario under policies on real hosts, in a sandbox; prints a JSON document as
+its last line.
 
-    python -m tests.echelon.lab.hosts.inside SCENARIO --backend namespaces --target softswitch [--restart 2] POLICY...
+    python -m tests.echelon.lab.hosts.inside SCENARIO --backend namespaces --target softswitch
+    [--restart 2] POLICY...
 
-`results` is what `echelon run` would write. `--restart N` kills the controller when the first job has finished
-iteration N, and starts it again an iteration later.
+`results` is what `echelon run` would write. `--restart N` kills the controller when the first job
+has finished iteration N, and starts it again an iteration later.
 """
 
 from __future__ import annotations

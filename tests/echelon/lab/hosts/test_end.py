@@ -69,7 +69,11 @@ def test_nothing_remains_after_an_interruption(start: Start) -> None:
 )
 def test_who_has_died_is_told_in_one_line(start: Start, command: list[str], message: str) -> None:
     run, pids = running(start)
-    victims = [pid for pid in pids if contains(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"), command)]
+    victims = [
+        pid
+        for pid in pids
+        if contains(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"), command)
+    ]
     os.kill(victims[0], signal.SIGKILL)
     status, _, errors = run.end()
     assert status == 1

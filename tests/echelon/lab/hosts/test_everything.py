@@ -56,11 +56,15 @@ SCENARIO: dict[str, Any] = {
 
 
 def interfaces() -> set[str]:
-    return {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]}
+    return {
+        line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]
+    }
 
 
 def named_namespaces() -> str:
-    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def what_is_outside() -> tuple[set[str], str, set[str]]:
@@ -91,7 +95,11 @@ def test_everything_at_once(start: Start, tmp_path: Path) -> None:
         for flow in job.flows:
             for iteration in range(1, iterations + 1):
                 one = seen[iteration, flow.name]
-                assert (one["src"], one["dst"], one["bytes"]) == (flow.src, flow.dst, flow.size_bytes)
+                assert (one["src"], one["dst"], one["bytes"]) == (
+                    flow.src,
+                    flow.dst,
+                    flow.size_bytes,
+                )
                 assert one["start_s"] < one["finish_s"]
                 for other in flow.after:
                     if (iteration, other) in seen:
@@ -99,7 +107,10 @@ def test_everything_at_once(start: Start, tmp_path: Path) -> None:
         # No network is faster than none, and no processor than the wait that stands for it.
         assert min(of_job["iteration_times_s"]) > of_job["alone_iteration_s"] * 0.99
     delayed = measured["jobs"]["shim"]["iteration_times_s"][1]
-    assert delayed > rounded(scenario.delays[0].delay_s) + measured["jobs"]["shim"]["alone_iteration_s"] * 0.99
+    assert (
+        delayed
+        > rounded(scenario.delays[0].delay_s) + measured["jobs"]["shim"]["alone_iteration_s"] * 0.99
+    )
     for name, content in (("results", document["results"]), ("network", document["network"])):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     # Both jobs together use both directions of every link.

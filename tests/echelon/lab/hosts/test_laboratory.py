@@ -1,4 +1,6 @@
-"""`echelon lab`: switches that forward, a service with its page, a shell; and that nothing is left, however it ends."""
+"""`echelon lab`: switches that forward, a service with its page, a shell; and that nothing is left,
+however it ends.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,13 @@ def temporary() -> Iterator[Path]:
 @pytest.fixture
 def environment(temporary: Path) -> dict[str, str]:
     """Return an environment whose temporary files are in `temporary`, and in no other place."""
-    return {**os.environ, "TMPDIR": str(temporary), "SHELL": "/bin/sh", "TERM": "dumb", "PS1": "ready> "}
+    return {
+        **os.environ,
+        "TMPDIR": str(temporary),
+        "SHELL": "/bin/sh",
+        "TERM": "dumb",
+        "PS1": "ready> ",
+    }
 
 
 def descendants(process: int) -> list[int]:
@@ -68,7 +76,9 @@ def held(processes: list[int]) -> list[int]:
 
 
 def all_of(lab: int) -> list[int]:
-    """Return descriptors of two switches, the service, the shell and its command, as soon as they all run."""
+    """Return descriptors of two switches, the service, the shell and its command, as soon as they
+    all run.
+    """
     give_up_at = time.monotonic() + PATIENCE_S
     while len(found := descendants(lab)) < 5:
         assert time.monotonic() < give_up_at, "a process of the laboratory is missing"
@@ -79,12 +89,18 @@ def all_of(lab: int) -> list[int]:
 def await_ends(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         with os.fdopen(descriptor):
-            assert select.select([descriptor], [], [], PATIENCE_S)[0], "a process of the laboratory is left"
+            assert select.select([descriptor], [], [], PATIENCE_S)[0], (
+                "a process of the laboratory is left"
+            )
 
 
 def frame(payload: bytes) -> bytes:
-    """Return an IPv4 packet without a transport from the fabric's first host to its second, in an Ethernet frame."""
-    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 1, 0, 64, 253, 0, b"\n\0\0\1", b"\n\0\0\2")
+    """Return an IPv4 packet without a transport from the fabric's first host to its second, in an
+    Ethernet frame.
+    """
+    header = struct.pack(
+        "!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 1, 0, 64, 253, 0, b"\n\0\0\1", b"\n\0\0\2"
+    )
     total = sum(struct.unpack("!10H", header))
     check = 0xFFFF ^ (total % 0xFFFF or 0xFFFF)
     header = header[:10] + struct.pack("!H", check) + header[12:]
@@ -128,7 +144,9 @@ def test_the_commands_find_the_service_and_the_status_is_the_commands(
 
 
 def test_programs_can_be_hosts(running: tuple[subprocess.Popen[str], Path]) -> None:
-    """Two sockets of this test are the hosts; what one sends, the other gets, through both switches."""
+    """Two sockets of this test are the hosts; what one sends, the other gets, through both
+    switches.
+    """
     _, directory = running
     sent = frame(b"through two switches")
     with (
@@ -152,7 +170,9 @@ def test_programs_can_be_hosts(running: tuple[subprocess.Popen[str], Path]) -> N
         pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.wide),
     ],
 )
-def test_a_signal_ends_all_of_it(running: tuple[subprocess.Popen[str], Path], number: signal.Signals) -> None:
+def test_a_signal_ends_all_of_it(
+    running: tuple[subprocess.Popen[str], Path], number: signal.Signals
+) -> None:
     lab, directory = running
     assert directory.is_dir()
     left = all_of(lab.pid)
@@ -181,7 +201,9 @@ def command(process: int) -> bytes:
 
 def _command(descriptor: int) -> bytes:
     fields = dict(
-        line.split(":\t") for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines() if ":\t" in line
+        line.split(":\t")
+        for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+        if ":\t" in line
     )
     return command(int(fields["Pid"]))
 
@@ -190,7 +212,9 @@ def _command(descriptor: int) -> bytes:
 def test_kill_9_at_any_moment_of_the_start_leaves_no_process(environment: dict[str, str]) -> None:
     rng = random.Random(5)
     for _ in range(15):
-        with subprocess.Popen([*LAB, "--run", "exec sleep 1000"], env=environment, stderr=subprocess.DEVNULL) as lab:
+        with subprocess.Popen(
+            [*LAB, "--run", "exec sleep 1000"], env=environment, stderr=subprocess.DEVNULL
+        ) as lab:
             try:
                 lab.wait(rng.uniform(0, 8))
             except subprocess.TimeoutExpired:
@@ -222,7 +246,9 @@ def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(
 
     await_said(b"exit, or Ctrl-D")
     assert b"line_2: 2 switches, 2 hosts, all ready" in said
-    assert (b"ping is not installed" in said) == ("--hosts" in options and missing("ping") is not None)
+    assert (b"ping is not installed" in said) == (
+        "--hosts" in options and missing("ping") is not None
+    )
     os.write(terminal, b"echo re$((70 + 1))dy\n")
     await_said(b"re71dy\r\nready> ")
     said = b""
@@ -272,11 +298,14 @@ def test_the_greeting_says_what_it_suggests_and_this_machine_lacks(
 def test_hosts_have_shells_and_browsers_outside_reach_the_page(
     environment: dict[str, str], temporary: Path, target: str
 ) -> None:
-    """Each host has its address and reaches the other through both switches; nothing of it is seen outside, or left."""
+    """Each host has its address and reaches the other through both switches; nothing of it is seen
+    outside, or left.
+    """
     before = interfaces()
     script = (
-        "echo $ECHELON_LAB_PAGE; host h1 ip -o -4 address show; echo 'ping -c 2 10.0.0.2; exit' | host h1; "
-        "host h2 ping -c 2 -s 1000 10.0.0.1; host h9; echo unknown: $?; echelon switch list --json; read word; exit 5"
+        "echo $ECHELON_LAB_PAGE; host h1 ip -o -4 address show; echo 'ping -c 2 10.0.0.2; exit' |"
+        " host h1; host h2 ping -c 2 -s 1000 10.0.0.1; host h9; echo unknown: $?; echelon switch"
+        " list --json; read word; exit 5"
     )
     with subprocess.Popen(
         [*LAB, "--hosts", "--target", target, "--run", script],
@@ -338,6 +367,8 @@ def test_kill_9_leaves_nothing_of_hosts(environment: dict[str, str]) -> None:
     ],
 )
 def test_a_mistake_is_one_line(options: list[str], status: int, said: str) -> None:
-    done = subprocess.run([*LAB, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(
+        [*LAB, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
     assert said in done.stderr

@@ -21,7 +21,15 @@ def test_switches_hold_routes_alone_and_tell_nothing(start: Start) -> None:
 def test_a_job_that_emulated_hosts_cannot_rank_is_refused(start: Start) -> None:
     scenario = fig2(0.05)
     (job,) = scenario["jobs"]
-    job["recognition"] = {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "150 ms"}
+    job["recognition"] = {
+        "by": "bytes",
+        "source_port": 5001,
+        "destination_port": 5002,
+        "idle_gap": "150 ms",
+    }
     status, _, errors = start(scenario, "--target", "dscp", "echelon").end()
     assert status != 0
-    assert "job pipeline: is recognised by bytes, but emulated hosts rank flows with a shim only" in errors
+    assert (
+        "job pipeline: is recognised by bytes, but emulated hosts rank flows with a shim only"
+        in errors
+    )

@@ -49,7 +49,9 @@ def scenario(tmp_path: Path) -> Scenario:
         (lambda s: s, "fair", "sandbox"),
     ],
 )
-def test_in_one_line(scenario: Scenario, change: Callable[[Scenario], Scenario], label: str, message: str) -> None:
+def test_in_one_line(
+    scenario: Scenario, change: Callable[[Scenario], Scenario], label: str, message: str
+) -> None:
     with pytest.raises(RunError, match=message) as refused:
         hosts_run.run(
             change(scenario),
@@ -78,10 +80,14 @@ def test_a_target_that_lacks_something_is_refused_before_hosts_are_made(
         )
 
 
-def test_cross_traffic_that_nothing_sends(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cross_traffic_that_nothing_sends(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
     monkeypatch.setattr(hosts_run, "entry_points", lambda **_: ())
-    with pytest.raises(RunError, match=r"traffic web: 'traffic send' is in the plug-in echelon-lab \(run: pip"):
+    with pytest.raises(
+        RunError, match=r"traffic web: 'traffic send' is in the plug-in echelon-lab \(run: pip"
+    ):
         hosts_run.run(
             replace(scenario, traffic=(traffic,)),
             "fair",
@@ -96,7 +102,17 @@ def test_cross_traffic_that_nothing_sends(scenario: Scenario, monkeypatch: pytes
 def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "yaml.py").write_text("raise RuntimeError('imported by root')\n")
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(fig2(1, control_latency="1 ms")))
-    command = [sys.executable, "-Pm", "echelon", "run", "s.yaml", "--on", "namespaces", "--out", "out"]
+    command = [
+        sys.executable,
+        "-Pm",
+        "echelon",
+        "run",
+        "s.yaml",
+        "--on",
+        "namespaces",
+        "--out",
+        "out",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     [line] = done.stderr.splitlines()
     assert line.startswith("s.yaml: control_latency: cannot be set on real hosts")
@@ -106,10 +122,15 @@ def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> N
     ("recognition", "message"),
     [
         ({"source_port": 5001, "destination_port": 5001}, "are both 5001"),
-        ({"source_port": 5001, "destination_port": 5002, "protocol": "udp"}, "workers cannot send plain UDP"),
+        (
+            {"source_port": 5001, "destination_port": 5002, "protocol": "udp"},
+            "workers cannot send plain UDP",
+        ),
     ],
 )
-def test_senders_that_there_are_not(scenario: Scenario, recognition: dict[str, Any], message: str) -> None:
+def test_senders_that_there_are_not(
+    scenario: Scenario, recognition: dict[str, Any], message: str
+) -> None:
     spec = scenario.specs["pipeline"]
     by_bytes = {**document(spec), "recognition": {"by": "bytes", "idle_gap": "1 s", **recognition}}
     changed = replace(scenario, specs={"pipeline": parse_document(JobSpec, by_bytes, "job")})
@@ -119,7 +140,12 @@ def test_senders_that_there_are_not(scenario: Scenario, recognition: dict[str, A
 
 
 def test_a_job_on_the_port_of_cross_traffic(scenario: Scenario) -> None:
-    by_bytes = {"by": "bytes", "idle_gap": "1 s", "source_port": 5001, "destination_port": DEFAULT_PORT}
+    by_bytes = {
+        "by": "bytes",
+        "idle_gap": "1 s",
+        "source_port": 5001,
+        "destination_port": DEFAULT_PORT,
+    }
     document_ = {**document(scenario.specs["pipeline"]), "recognition": by_bytes}
     alone = replace(scenario, specs={"pipeline": parse_document(JobSpec, document_, "job")})
     check_senders(alone)
@@ -130,16 +156,34 @@ def test_a_job_on_the_port_of_cross_traffic(scenario: Scenario) -> None:
 
 def test_the_fabric_that_the_controller_reads_is_the_same(scenario: Scenario) -> None:
     text = yaml.safe_dump(fabric_document(scenario.fabric))
-    assert build_fabric(parse_document(FabricSpec, yaml.safe_load(text), "fabric")) == scenario.fabric
+    assert (
+        build_fabric(parse_document(FabricSpec, yaml.safe_load(text), "fabric")) == scenario.fabric
+    )
 
 
 JOBS: list[dict[str, Any]] = [
-    {"parallelism": "pipeline", "pipeline": {"micro_batches": 2, "forward": ["1 ms", "3 ms"], "activation": "1 kB"}},
-    {"parallelism": "data", "data": {"compute": "7 ms", "gradient": "1 kB"}, "weight": 2.5, "start": "1 s"},
-    {"parallelism": "data", "data": {"forward": "7 ms", "backward": "9 ms", "buckets": 3, "gradient": "1 kB"}},
+    {
+        "parallelism": "pipeline",
+        "pipeline": {"micro_batches": 2, "forward": ["1 ms", "3 ms"], "activation": "1 kB"},
+    },
+    {
+        "parallelism": "data",
+        "data": {"compute": "7 ms", "gradient": "1 kB"},
+        "weight": 2.5,
+        "start": "1 s",
+    },
+    {
+        "parallelism": "data",
+        "data": {"forward": "7 ms", "backward": "9 ms", "buckets": 3, "gradient": "1 kB"},
+    },
     {
         "parallelism": "parameter_server",
-        "parameter_server": {"server": "h0", "compute": "7 ms", "gradient": "1 kB", "aggregate": "1 ms"},
+        "parameter_server": {
+            "server": "h0",
+            "compute": "7 ms",
+            "gradient": "1 kB",
+            "aggregate": "1 ms",
+        },
     },
 ]
 
@@ -152,4 +196,7 @@ def test_a_believed_job_is_what_its_graph_would_be(sections: dict[str, Any], per
     error = Fraction(percent, 100)
     expected = with_profile_error(build_job(spec), error)
     assert build_job(spec.with_profile_error(error)) == expected
-    assert build_job(parse_document(JobSpec, document(spec.with_profile_error(error)), "job")) == expected
+    assert (
+        build_job(parse_document(JobSpec, document(spec.with_profile_error(error)), "job"))
+        == expected
+    )

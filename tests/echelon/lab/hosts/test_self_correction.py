@@ -1,4 +1,6 @@
-"""Two jobs that have fallen into step find it again after one of them was held up, with and without a controller."""
+"""Two jobs that have fallen into step find it again after one of them was held up, with and without
+a controller.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tests.echelon.lab.hosts.conftest import Start
 pytestmark = pytest.mark.quiet
 
 LATE = 5
-"""The iteration in which a worker is paused for half of an iteration's time; after it, the controller is killed."""
+"""The iteration in which a worker is paused for half of an iteration's time; after it, the
+controller is killed.
+"""
 RESTARTED = LATE + 2
 """The iteration in which the controller comes back, where it does."""
 
@@ -67,10 +71,13 @@ def test_back_in_step_after_two_iterations(
         print(name, times_s)
         alone_s = job["alone_iteration_s"]
         before_s, after_s = median(times_s[2 : LATE - 1]), median(times_s[last + 2 :])
-        assert before_s < 1.1 * alone_s, "they have fallen into step (out of step, they take 1.3 times as long)"
+        assert before_s < 1.1 * alone_s, (
+            "they have fallen into step (out of step, they take 1.3 times as long)"
+        )
         if name == "a":
             assert times_s[LATE - 1] > 0.99 * alone_s + 0.75
-        # Of the median: a machine that does something else for a moment pushes them out of step, too.
+        # Of the median: a machine that does something else for a moment pushes them out of step,
+        # too.
         assert abs(after_s - before_s) <= 0.1 * before_s
     for switch in document["results"]["results"]["echelon"]["switches"].values():
         assert switch["entries"] > 0

@@ -18,14 +18,20 @@ from echelon_lab.plots import others as picture
 from echelon_lab.plots import write_file
 
 EXAMPLES = {
-    title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
+    title: example
+    for paradigm in registered().sections.values()
+    for title, example in paradigm.examples.items()
 }
 
 
 def test_an_arrow_leads_from_the_start_to_the_ideal_finish() -> None:
-    """Stage 1 takes 1 s for a micro-batch, stage 2 takes 3 s: the third activation has 4 s to arrive."""
+    """Stage 1 takes 1 s for a micro-batch, stage 2 takes 3 s: the third activation has 4 s to
+    arrive.
+    """
     job = Job("p", *gpipe(["h1", "h2"], 3, [Fraction(1), Fraction(3)], [8]))
-    found = [(arrow.flow.name, arrow.start_s, arrow.ideal_finish_s) for arrow in picture.arrows(job)]
+    found = [
+        (arrow.flow.name, arrow.start_s, arrow.ideal_finish_s) for arrow in picture.arrows(job)
+    ]
     assert found == [
         ("activation-s1-m1", 1.0, 1.0),
         ("activation-s1-m2", 2.0, 4.0),
@@ -39,7 +45,9 @@ def test_every_example_can_be_drawn(title: str, tmp_path: Path) -> None:
     job = build_job(spec)
 
     def draw(name: str) -> Path:
-        [file] = write_file(lambda style: [picture.draw_job(job, tuple(spec.hosts), style)], tmp_path / name)
+        [file] = write_file(
+            lambda style: [picture.draw_job(job, tuple(spec.hosts), style)], tmp_path / name
+        )
         return file
 
     svg = draw("job.svg")

@@ -1,4 +1,6 @@
-"""Pictures of finished runs: one file of each kind and format, the same each time, and nothing that was not run."""
+"""Pictures of finished runs: one file of each kind and format, the same each time, and nothing that
+was not run.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_every_kind_in_every_format_and_the_same_again(results: Path, tmp_path: 
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert files == sorted(f"{kind}.{suffix}" for kind in KINDS for suffix in ("png", "svg", "pdf"))
     for file in files:
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), (
+            file
+        )
 
 
 @pytest.mark.parametrize("width", WIDTHS_INCHES)
@@ -61,7 +65,19 @@ def test_pictures_have_the_width_of_the_page(width: str, results: Path, tmp_path
 
 
 def test_a_policy_that_was_not_run_is_named_and_not_drawn(results: Path, tmp_path: Path) -> None:
-    done = plot(results, "--kind", "bars", "--policy", "fair", "--policy", "varys", "--format", "svg", "-o", tmp_path)
+    done = plot(
+        results,
+        "--kind",
+        "bars",
+        "--policy",
+        "fair",
+        "--policy",
+        "varys",
+        "--format",
+        "svg",
+        "-o",
+        tmp_path,
+    )
     assert done.exit_code == 0
     assert "varys" in done.stderr
     assert "fair" in (drawn := (tmp_path / "bars.svg").read_text())
@@ -74,7 +90,9 @@ def test_the_timeline_has_the_iterations_that_are_asked_for(results: Path) -> No
     rows = timeline.rows_of(run.policies["fair"], selection).values()
     flows = [
         flow
-        for job in json.loads((results / "results.json").read_text())["results"]["fair"]["jobs"].values()
+        for job in json.loads((results / "results.json").read_text())["results"]["fair"][
+            "jobs"
+        ].values()
         for flow in job["flows"]
         if flow["iteration"] in (2, 3)
     ]
@@ -92,7 +110,8 @@ def test_bars_are_where_things_happened(tmp_path: Path) -> None:
         (1, 2, "2"),
         (2, 3, "3"),
     ]
-    # Fig. 2a: the activations overlap, so that each has a lane of its own, and its ideal finish time in it.
+    # Fig. 2a: the activations overlap, so that each has a lane of its own, and its ideal finish
+    # time in it.
     assert [[(bar.start_s, bar.finish_s, bar.ideal_s) for bar in lane] for lane in h1.flows] == [
         [(1, 4.5, 1)],
         [(2, 6.5, 2)],
@@ -103,7 +122,11 @@ def test_bars_are_where_things_happened(tmp_path: Path) -> None:
 
 def test_titles_say_how_iterations_compare() -> None:
     def of(*times_s: float) -> dict[str, Any]:
-        return {"jobs": {"a": {"iteration_times_s": list(times_s), "alone_iteration_s": 1.0, "flows": []}}}
+        return {
+            "jobs": {
+                "a": {"iteration_times_s": list(times_s), "alone_iteration_s": 1.0, "flows": []}
+            }
+        }
 
     run = MeasuredRun({"fair": of(2.0, 4.0), "varys": of(9.0), "echelon": of(1.0, 1.25)})
     assert run.message(Excerpt()) == "Under echelon iterations take 62 % less time than under fair"
@@ -111,7 +134,10 @@ def test_titles_say_how_iterations_compare() -> None:
     assert run.message(Excerpt(first=1, last=1)) == first
     same = MeasuredRun({"fair": of(2.0), "echelon": of(2.0)})
     assert same.message(Excerpt()) == "Under echelon iterations take as long as under fair"
-    assert MeasuredRun({"fair": of(2.0)}).message(Excerpt()) == "Iterations under fair: 2.00 times the time alone"
+    assert (
+        MeasuredRun({"fair": of(2.0)}).message(Excerpt())
+        == "Iterations under fair: 2.00 times the time alone"
+    )
 
 
 def test_the_title_of_a_timeline_counts_the_iterations_that_the_table_counts(results: Path) -> None:
@@ -120,7 +146,9 @@ def test_the_title_of_a_timeline_counts_the_iterations_that_the_table_counts(res
     [figure, *_] = timeline.draw(run, selection := Excerpt(), Style())
     assert selection.last == 3
     assert figure.get_suptitle().replace("\n", " ") == run.message(Excerpt())
-    assert [axis.get_title() for axis in figure.axes] == [run.headline(of, Excerpt()) for of in run.policies]
+    assert [axis.get_title() for axis in figure.axes] == [
+        run.headline(of, Excerpt()) for of in run.policies
+    ]
 
 
 @pytest.mark.parametrize("width", WIDTHS_INCHES)
@@ -138,9 +166,14 @@ _PAGE_INCHES = 11
 
 def test_no_colour_comes_twice_in_a_picture() -> None:
     assert len({colour(place) for place in range(500)}) == 500
-    jobs = {f"j{n}": {"iteration_times_s": [1.0], "alone_iteration_s": 1.0, "flows": []} for n in range(20)}
+    jobs = {
+        f"j{n}": {"iteration_times_s": [1.0], "alone_iteration_s": 1.0, "flows": []}
+        for n in range(20)
+    }
     unit = {"worker": "h1", "iteration": 1, "start_s": 0.0, "finish_s": 1.0}
-    run = MeasuredRun({"fair": {"jobs": {name: {**of, "computes": [unit]} for name, of in jobs.items()}}})
+    run = MeasuredRun(
+        {"fair": {"jobs": {name: {**of, "computes": [unit]} for name, of in jobs.items()}}}
+    )
     [figure] = timeline.draw(run, Excerpt(), Style())
     [legend] = figure.legends
     seen = [patch.get_facecolor() for patch in legend.get_patches()]
@@ -161,7 +194,9 @@ def test_moving_what_a_link_cannot_carry_loses_nothing(quarters: list[int]) -> N
 
 
 def test_a_timeline_in_characters_shows_what_the_paper_shows() -> None:
-    """Fig. 2a and 2c: the units of worker 2 are where they are in the paper, a character for every eighth second."""
+    """Fig. 2a and 2c: the units of worker 2 are where they are in the paper, a character for every
+    eighth second.
+    """
     run = simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair", "echelon"]).results["results"]
     lines = terminal.timeline(MeasuredRun(run), width=len("  h1 computes ") + 68).splitlines()
     fair, echelon = (line.removeprefix("  h2 computes ") for line in lines if "h2 computes" in line)
@@ -188,7 +223,10 @@ def test_a_timeline_of_many_workers_has_pages(results: Path, tmp_path: Path) -> 
     file = tmp_path / "results.json"
     file.write_text(json.dumps({**document, "results": {"fair": document["results"]["fair"]}}))
     assert plot(file, "--kind", "timeline", "-o", tmp_path).exit_code == 0
-    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["timeline-1.png", "timeline-2.png"]
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == [
+        "timeline-1.png",
+        "timeline-2.png",
+    ]
 
 
 def test_utilisation_has_all_bytes_and_equal_times(results: Path) -> None:
@@ -207,7 +245,10 @@ def test_links_have_the_uses_that_the_page_shows(results: Path) -> None:
     drawn = axis.images[0].get_array()
     assert drawn is not None
     uses = view(results).uses("fair")
-    shown = {label.get_text(): row.mean() for label, row in zip(axis.get_yticklabels(), drawn, strict=True)}
+    shown = {
+        label.get_text(): row.mean()
+        for label, row in zip(axis.get_yticklabels(), drawn, strict=True)
+    }
     assert shown == pytest.approx({f"{a}→{b}": uses[a, b] for a, b in uses if f"{a}→{b}" in shown})
     assert shown.keys() >= {"s1→s2", "s2→s1"}
 
@@ -232,10 +273,16 @@ def test_the_summary_shows_what_the_cross_traffic_pays(results: Path, tmp_path: 
     assert "50 %" in drawn
 
 
-def test_without_matplotlib_results_have_no_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_results_have_no_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compared = simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair"])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert [file.name for file in compared.write(tmp_path)] == ["results.json", "network.json", "report.md"]
+    assert [file.name for file in compared.write(tmp_path)] == [
+        "results.json",
+        "network.json",
+        "report.md",
+    ]
     assert "echelon-p4[plot]" in (tmp_path / "report.md").read_text()
     assert not list(tmp_path.glob("*.png"))
 
@@ -259,9 +306,13 @@ def test_a_kind_of_another_package_is_found(results: Path, tmp_path: Path) -> No
     (metadata / "entry_points.txt").write_text("[echelon.plots]\nmine = mine\nbroken = broken\n")
     command = [sys.executable, "-m", "echelon", "plot", results, "-o", tmp_path, "--kind"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run([*command, "mine"], env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [*command, "mine"], env=environment, capture_output=True, text=True, check=True
+    )
     assert found.stdout == f"{tmp_path / 'mine.png'}\n"
-    refused = subprocess.run([*command, "broken"], env=environment, capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [*command, "broken"], env=environment, capture_output=True, text=True, check=False
+    )
     assert refused.returncode == 2
     [line] = refused.stderr.splitlines()
     assert "'broken' (broken) cannot be imported: division by zero" in line
@@ -276,10 +327,15 @@ def test_a_kind_of_another_package_is_found(results: Path, tmp_path: Path) -> No
         (("--policy", "varys"), "results: none of the policies was run (there is fair, echelon)"),
         (("--job", "x"), "there is no job to draw"),
         (("--iterations", "3:2"), "--iterations: '3:2' is empty"),
-        *((("--kind", kind, "--iterations", "900:901"), "--iterations: there are not so many") for kind in KINDS),
+        *(
+            (("--kind", kind, "--iterations", "900:901"), "--iterations: there are not so many")
+            for kind in KINDS
+        ),
     ],
 )
-def test_a_mistake_is_one_line(arguments: tuple[str, ...], said: str, results: Path, tmp_path: Path) -> None:
+def test_a_mistake_is_one_line(
+    arguments: tuple[str, ...], said: str, results: Path, tmp_path: Path
+) -> None:
     done = plot(results, *arguments, "-o", tmp_path / "out")
     assert done.exit_code == 2
     assert done.stdout == ""
@@ -297,26 +353,38 @@ def test_what_is_no_result_is_said(text: str, tmp_path: Path) -> None:
 
 
 def test_times_in_which_jobs_communicate_at_once() -> None:
-    spans = {"a": overlap.united([(0, 2), (1, 3), (5, 6)]), "b": [(2.5, 5.5)], "c": [(5.2, 5.4), (8, 9)]}
+    spans = {
+        "a": overlap.united([(0, 2), (1, 3), (5, 6)]),
+        "b": [(2.5, 5.5)],
+        "c": [(5.2, 5.4), (8, 9)],
+    }
     assert spans["a"] == [(0, 3), (5, 6)]
     assert overlap.at_once(spans) == [(2.5, 3), (5, 5.5)]
     assert overlap.share_at_once(spans) == pytest.approx(1 / 7)
     assert overlap.share_at_once({"a": [], "b": []}) == 0
 
 
-def test_the_last_iterations_are_drawn_unless_others_are_chosen(results: Path, tmp_path: Path) -> None:
+def test_the_last_iterations_are_drawn_unless_others_are_chosen(
+    results: Path, tmp_path: Path
+) -> None:
     done = plot(results, "--kind", "overlap", "--format", "svg", "-o", tmp_path)
     assert "overlap: iterations 9 to 12" in done.stderr
-    chosen = plot(results, "--kind", "overlap", "--format", "svg", "--iterations", "1:2", "-o", tmp_path)
+    chosen = plot(
+        results, "--kind", "overlap", "--format", "svg", "--iterations", "1:2", "-o", tmp_path
+    )
     assert chosen.exit_code == 0
     assert chosen.stderr == ""
 
 
-def test_a_directory_of_what_no_installed_kind_draws_says_which_plug_in_does(tmp_path: Path) -> None:
+def test_a_directory_of_what_no_installed_kind_draws_says_which_plug_in_does(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "sweep.json").write_text("{}")
     script = (
         "import importlib.metadata as m; m.entry_points = lambda **_: []; "
         "from echelon_lab.plots import subject_of; from pathlib import Path; subject_of(Path())"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "'sweep slowdowns' is in the plug-in echelon-lab" in done.stderr

@@ -22,7 +22,10 @@ def test_a_run_is_over_when_the_slowest_job_is_done(until: Until) -> None:
 
 
 def test_a_job_that_is_ahead_keeps_up_the_load_or_stops() -> None:
-    load, exact = Completion(["fast", "slow"], 1, "all-done"), Completion(["fast", "slow"], 1, "exactly")
+    load, exact = (
+        Completion(["fast", "slow"], 1, "all-done"),
+        Completion(["fast", "slow"], 1, "exactly"),
+    )
     for completion in (load, exact):
         completion.finish("fast", 1)
     assert load.begins("fast", 2)
@@ -51,7 +54,9 @@ def test_a_run_without_jobs_has_nothing_in_common(iterations: int | None) -> Non
 def test_jobs_of_constant_speed_end_as_arithmetic_says(
     speeds: list[int], iterations: int, until: Until, told_first: bool
 ) -> None:
-    """Job i takes `speeds[i]` time units for an iteration, so the run takes `iterations` of the slowest."""
+    """Job i takes `speeds[i]` time units for an iteration, so the run takes `iterations` of the
+    slowest.
+    """
     completion = Completion(map(str, range(len(speeds))), iterations, until)
     assert completion.begins("0", 1)
     running = dict(enumerate(speeds))
@@ -63,7 +68,8 @@ def test_jobs_of_constant_speed_end_as_arithmetic_says(
             if completion.reached:
                 break
             finished[job] += 1
-            # An iteration's end is noted before or after the question of the next one: the answer is the same.
+            # An iteration's end is noted before or after the question of the next one: the answer
+            # is the same.
             if told_first:
                 completion.finish(str(job), finished[job])
             begins = completion.begins(str(job), finished[job] + 1)
@@ -78,5 +84,6 @@ def test_jobs_of_constant_speed_end_as_arithmetic_says(
         if until == "exactly":
             assert finished[job] == iterations
         else:
-            # Where jobs end at the same time, those that are looked at after the last one do not count.
+            # Where jobs end at the same time, those that are looked at after the last one do not
+            # count.
             assert now // speed - 1 <= finished[job] <= now // speed

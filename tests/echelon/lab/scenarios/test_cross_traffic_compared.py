@@ -16,7 +16,9 @@ from echelon_lab.traffic.outcome import FlowOutcome, until
 from echelon_lab.traffic.schedule import Schedule, ScheduledFlow
 
 SCENARIO = Path(__file__).parents[4] / "topologies/scenarios/dp_pair.yaml"
-FLOWS = tuple(ScheduledFlow(at_us, "a1", "b1", 1000) for at_us in (0, 2_000_000, 5_000_000, 8_000_000))
+FLOWS = tuple(
+    ScheduledFlow(at_us, "a1", "b1", 1000) for at_us in (0, 2_000_000, 5_000_000, 8_000_000)
+)
 
 
 @pytest.fixture
@@ -26,9 +28,14 @@ def scenario() -> Scenario:
 
 
 def run_of(scenario: Scenario, iteration_s: int, sent: list[FlowOutcome]) -> PolicyRun:
-    """Return a run in which each iteration takes so long. Jobs go on after those that were asked for."""
+    """Return a run in which each iteration takes so long.
+
+    Jobs go on after those that were asked for.
+    """
     iterations = [
-        IterationRecord(number, Fraction((number - 1) * iteration_s), Fraction(number * iteration_s))
+        IterationRecord(
+            number, Fraction((number - 1) * iteration_s), Fraction(number * iteration_s)
+        )
         for number in range(1, 4)
     ]
     records = {job.name: JobRecord(job.name, iterations) for job in scenario.jobs}
@@ -44,11 +51,16 @@ def runs(scenario: Scenario) -> dict[str, PolicyRun]:
         FlowOutcome(FLOWS[2], 5.0, None, (6.0, 200)),
     ]
     long = [FlowOutcome(flow, flow.start_us / 1e6, flow.start_us / 1e6 + 5) for flow in FLOWS[:2]]
-    long += [FlowOutcome(FLOWS[2], 5.0, None, (10.0, 1000)), FlowOutcome(FLOWS[3], 8.0, None, (12.0, 100))]
+    long += [
+        FlowOutcome(FLOWS[2], 5.0, None, (10.0, 1000)),
+        FlowOutcome(FLOWS[3], 8.0, None, (12.0, 100)),
+    ]
     return {"fast": run_of(scenario, 3, short), "slow": run_of(scenario, 6, long)}
 
 
-def test_the_window_is_that_of_the_shortest_run(scenario: Scenario, runs: dict[str, PolicyRun]) -> None:
+def test_the_window_is_that_of_the_shortest_run(
+    scenario: Scenario, runs: dict[str, PolicyRun]
+) -> None:
     assert common_end_s(scenario, runs.values()) == 6
     assert common_end_s(scenario, [runs["slow"]]) == 12
 

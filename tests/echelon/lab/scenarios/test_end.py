@@ -21,11 +21,15 @@ END_S = Fraction(13)
 """Two iterations of each job, and a part of the third."""
 
 
-def iterations(run: Callable[..., PolicyRun], end_s: Fraction | None) -> dict[str, list[tuple[Fraction, Fraction]]]:
+def iterations(
+    run: Callable[..., PolicyRun], end_s: Fraction | None
+) -> dict[str, list[tuple[Fraction, Fraction]]]:
     scenario = load_scenario(FILE)
     # Few and long packets, to be quick.
     scenario = replace(scenario, transport=replace(scenario.transport, packet_bytes=9000))
-    records = run(scenario, "fair", partial(make_policy, "fair"), lambda *_: None, end_s=end_s).records
+    records = run(
+        scenario, "fair", partial(make_policy, "fair"), lambda *_: None, end_s=end_s
+    ).records
     return {
         job: [(of.start, of.finish) for of in record.finished if of.finish is not None]
         for job, record in records.items()

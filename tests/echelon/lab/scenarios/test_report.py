@@ -59,7 +59,9 @@ def run_of(scenario: Scenario, times_s: dict[str, list[Fraction]], **changes: An
 def runs(scenario: Scenario) -> dict[str, PolicyRun]:
     return {
         "fair": run_of(
-            scenario, {"first": [F(2), F(2)], "second": [F(2)]}, switches={"s1": SwitchStats(100, 97, 3, 41, 8)}
+            scenario,
+            {"first": [F(2), F(2)], "second": [F(2)]},
+            switches={"s1": SwitchStats(100, 97, 3, 41, 8)},
         ),
         "echelon": run_of(
             scenario,
@@ -71,10 +73,16 @@ def runs(scenario: Scenario) -> dict[str, PolicyRun]:
     }
 
 
-def text_of(scenario: Scenario, runs: dict[str, PolicyRun], pictures: Sequence[str] = ("timeline.png",)) -> str:
+def text_of(
+    scenario: Scenario, runs: dict[str, PolicyRun], pictures: Sequence[str] = ("timeline.png",)
+) -> str:
     alone = {job.name: F(1) for job in scenario.jobs}
     return report.write(
-        scenario, assemble(scenario, "toy", runs, alone), runs, pictures, ["timeline: iterations 1 to 3"]
+        scenario,
+        assemble(scenario, "toy", runs, alone),
+        runs,
+        pictures,
+        ["timeline: iterations 1 to 3"],
     )
 
 
@@ -103,7 +111,9 @@ def test_policies_side_by_side(scenario: Scenario, runs: dict[str, PolicyRun]) -
     ]
 
 
-def test_reordered_packets_and_switch_counters(scenario: Scenario, runs: dict[str, PolicyRun]) -> None:
+def test_reordered_packets_and_switch_counters(
+    scenario: Scenario, runs: dict[str, PolicyRun]
+) -> None:
     text = text_of(scenario, runs)
     assert rows(text, "Packets") == [
         ["fair", "first", "0", "0"],
@@ -124,7 +134,9 @@ def test_tardiness_of_every_echelonflow(scenario: Scenario, runs: dict[str, Poli
     ]
 
 
-def test_what_was_run_is_named_with_everything_that_goes_wrong(scenario: Scenario, runs: dict[str, PolicyRun]) -> None:
+def test_what_was_run_is_named_with_everything_that_goes_wrong(
+    scenario: Scenario, runs: dict[str, PolicyRun]
+) -> None:
     troubled = replace(
         scenario,
         control_latency_s=F(1, 100),
@@ -148,7 +160,9 @@ def test_what_was_run_is_named_with_everything_that_goes_wrong(scenario: Scenari
     assert "control latency" not in text_of(scenario, runs)
 
 
-def test_iterations_are_counted_where_they_may_differ(scenario: Scenario, runs: dict[str, PolicyRun]) -> None:
+def test_iterations_are_counted_where_they_may_differ(
+    scenario: Scenario, runs: dict[str, PolicyRun]
+) -> None:
     assert "Iterations by job: fair 2, 1; echelon 2, 1." in text_of(scenario, runs)
     assert "Iterations by job" not in text_of(replace(scenario, until="exactly"), runs)
 
@@ -162,12 +176,15 @@ def test_a_target_without_packets_says_so(scenario: Scenario) -> None:
 
 
 def test_a_missing_picture_is_explained(scenario: Scenario, runs: dict[str, PolicyRun]) -> None:
-    assert "![timeline.png](timeline.png)\n\n- timeline: iterations 1 to 3" in text_of(scenario, runs)
+    assert "![timeline.png](timeline.png)\n\n- timeline: iterations 1 to 3" in text_of(
+        scenario, runs
+    )
     assert "echelon-p4[plot]" in text_of(scenario, runs, pictures=())
 
 
 @pytest.mark.parametrize(
-    ("percent", "shown"), [(3.14159, "+3.1 %"), (-0.06, "-0.1 %"), (0.04, "0.0 %"), (-0.04, "0.0 %"), (0.0, "0.0 %")]
+    ("percent", "shown"),
+    [(3.14159, "+3.1 %"), (-0.06, "-0.1 %"), (0.04, "0.0 %"), (-0.04, "0.0 %"), (0.0, "0.0 %")],
 )
 def test_small_changes_are_no_changes(percent: float, shown: str, scenario: Scenario) -> None:
     before, after = F(2), F(2) * (1 + F(str(percent)) / 100)
@@ -198,7 +215,12 @@ def test_cross_traffic_has_its_table(scenario: Scenario) -> None:
         "web": [
             FlowOutcome(ScheduledFlow(0, "a1", "b1", 250_000), 0.0, 0.25),
             FlowOutcome(ScheduledFlow(1_000_000, "a2", "b2", 500_000), 1.0, 1.75),
-            FlowOutcome(ScheduledFlow(1_500_000, "a2", "b2", 250_000), 1.5, None, failed="connection refused"),
+            FlowOutcome(
+                ScheduledFlow(1_500_000, "a2", "b2", 250_000),
+                1.5,
+                None,
+                failed="connection refused",
+            ),
         ],
         "seen": [FlowOutcome(ScheduledFlow(0, "a1", "b1", 100), 0.0, None)],
     }
@@ -211,7 +233,10 @@ def test_cross_traffic_has_its_table(scenario: Scenario) -> None:
         ["web", "fair", "3", "1", "1", offered, achieved, "0.5000", "0.2500", "0.7500"],
         ["seen", "fair", "1", "1", "0", seen, "0", "–", "–", "–"],
     ]
-    assert "| cross traffic | web: consistent, 3 Mbit/s, a1 to b1, a2 to b2, TCP with ECN, segments of up to" in text
+    assert (
+        "| cross traffic | web: consistent, 3 Mbit/s, a1 to b1, a2 to b2, TCP with ECN, segments of"
+        " up to" in text
+    )
     assert "| cross traffic | seen: 1 scheduled flows, a1 to b1, TCP, segments" in text
     assert "| queues | 99000 B each |" in text
     assert "| ECN marks | from 17 packets in a queue |" in text
@@ -221,11 +246,18 @@ def test_cross_traffic_has_its_table(scenario: Scenario) -> None:
 def test_jobs_over_tcp_are_named() -> None:
     over_tcp = load_scenario(SCENARIOS / "dp_pair_tcp.yaml")
     text = text_of(over_tcp, {"fair": run_of(over_tcp, {"first": [F(2)], "second": [F(2)]})})
-    assert "| jobs over TCP | first, second: segments of up to 1250 B, time-out at least 0.2 s |" in text
+    assert (
+        "| jobs over TCP | first, second: segments of up to 1250 B, time-out at least 0.2 s |"
+        in text
+    )
     assert "what they need alone is computed without headers" in text
 
 
 def test_the_fluid_model_refuses_cross_traffic(scenario: Scenario) -> None:
     sources = (TrafficSource("seen", Schedule((ScheduledFlow(0, "a1", "b1", 100),), 100)),)
-    with pytest.raises(RunError, match=r"^policy fair: cross traffic \('seen'\) uses TCP, which needs packets"):
-        fluid_run.run(replace(scenario, traffic=sources), "fair", lambda: make_policy("fair"), lambda *_: None)
+    with pytest.raises(
+        RunError, match=r"^policy fair: cross traffic \('seen'\) uses TCP, which needs packets"
+    ):
+        fluid_run.run(
+            replace(scenario, traffic=sources), "fair", lambda: make_policy("fair"), lambda *_: None
+        )

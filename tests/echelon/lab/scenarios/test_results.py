@@ -1,4 +1,6 @@
-"""results.json against a record worked out by hand and against the published figures of EchelonFlow's example."""
+"""results.json against a record worked out by hand and against the published figures of
+EchelonFlow's example.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,20 @@ def scenario_of(job: Job, **changes: Any) -> Scenario:
 JOB = Job(
     "job",
     (ComputeUnit("produce", "h1", F(1)), ComputeUnit("consume", "h2", F(1), ("a", "b"))),
-    (Flow("b", "h1", "h2", 700, ("produce",)), Flow("a", "h1", "h2", 300, ("produce",)), Flow("free", "h2", "h1", 5)),
+    (
+        Flow("b", "h1", "h2", 700, ("produce",)),
+        Flow("a", "h1", "h2", 300, ("produce",)),
+        Flow("free", "h2", "h1", 5),
+    ),
     (EchelonFlow("formation", ("a", "b"), (F(0), F(1, 3))),),
     start_s=F(10),
 )
 
 
 def iteration(number: int, start: Fraction, late: Fraction) -> IterationRecord[Fraction]:
-    """Return an iteration in which `b` starts late by `late`; everything else takes one second a step."""
+    """Return an iteration in which `b` starts late by `late`; everything else takes one second a
+    step.
+    """
     return IterationRecord(
         number,
         start,
@@ -76,7 +84,11 @@ def iteration(number: int, start: Fraction, late: Fraction) -> IterationRecord[F
 
 RECORD = JobRecord(
     "job",
-    [iteration(1, F(10), F(0)), iteration(2, F(14), F(1, 2)), IterationRecord(3, F(37, 2), None, {}, {}, {})],
+    [
+        iteration(1, F(10), F(0)),
+        iteration(2, F(14), F(1, 2)),
+        IterationRecord(3, F(37, 2), None, {}, {}, {}),
+    ],
 )
 
 
@@ -128,7 +140,9 @@ def test_a_job_without_a_finished_iteration_is_an_error() -> None:
         assemble(scenario_of(JOB), "toy", {"fair": run}, {"job": F(4)})
 
 
-@pytest.mark.parametrize(("value", "shown"), [(F(1, 3), 0.333333333), (F(-1, 10**12), 0.0), (F(5), 5.0)])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(F(1, 3), 0.333333333), (F(-1, 10**12), 0.0), (F(5), 5.0)]
+)
 def test_rounding(value: Fraction, shown: float) -> None:
     assert repr(rounded(value)) == repr(shown)
 
@@ -136,16 +150,22 @@ def test_rounding(value: Fraction, shown: float) -> None:
 def fluid(name: str) -> dict[str, Any]:
     scenario = load_scenario(SCENARIOS / f"{name}.yaml")
     runs = {
-        choice.label: fluid_run.run(scenario, choice.label, lambda c=choice: make_policy(c.name), lambda *_: None)
+        choice.label: fluid_run.run(
+            scenario, choice.label, lambda c=choice: make_policy(c.name), lambda *_: None
+        )
         for choice in scenario.policies
     }
     return assemble(scenario, "fluid", runs)
 
 
 def test_the_worked_example_of_echelonflow() -> None:
-    """Worker 2 has computed after 8.5 s (fair), 10 s (coflow) and 8 s (EchelonFlow), as in HotNets '22, Fig. 2."""
+    """Worker 2 has computed after 8.5 s (fair), 10 s (coflow) and 8 s (EchelonFlow), as in HotNets
+    '22, Fig. 2.
+    """
     results = fluid("fig2")["results"]
-    assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results.items()} == {
+    assert {
+        policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results.items()
+    } == {
         "fair": 8.5,
         "varys": 10.0,
         "echelon": 8.0,
@@ -156,14 +176,17 @@ def test_the_worked_example_of_echelonflow() -> None:
         # Arrangement 0, 1, 2 s after the first activation leaves at 1 s.
         assert [flow["ideal_finish_s"] for flow in job["flows"]] == [1.0, 2.0, 3.0]
         assert (
-            max(flow["tardiness_s"] for flow in job["flows"]) == job["echelonflows"]["activation-s1"]["tardiness_s"][0]
+            max(flow["tardiness_s"] for flow in job["flows"])
+            == job["echelonflows"]["activation-s1"]["tardiness_s"][0]
         )
 
 
 def test_ideal_finish_times_are_the_true_ones_whatever_the_controller_believes() -> None:
     scenario = replace(load_scenario(SCENARIOS / "fig2.yaml"), profile_error=F(1, 2))
     run = fluid_run.run(scenario, "echelon", lambda: make_policy("echelon"), lambda *_: None)
-    flows = assemble(scenario, "fluid", {"echelon": run})["results"]["echelon"]["jobs"]["pipeline"]["flows"]
+    flows = assemble(scenario, "fluid", {"echelon": run})["results"]["echelon"]["jobs"]["pipeline"][
+        "flows"
+    ]
     assert [flow["ideal_finish_s"] for flow in flows] == [1.0, 2.0, 3.0]
 
 
@@ -191,9 +214,16 @@ def test_text_is_the_same_each_time_has_policies_in_order_and_reads_back() -> No
 def test_progress_is_told_of_each_finished_iteration() -> None:
     scenario = load_scenario(SCENARIOS / "dp_pair.yaml")
     seen: list[tuple[str, int]] = []
-    run = fluid_run.run(scenario, "fair", lambda: make_policy("fair"), lambda job, number: seen.append((job, number)))
+    run = fluid_run.run(
+        scenario,
+        "fair",
+        lambda: make_policy("fair"),
+        lambda job, number: seen.append((job, number)),
+    )
     for name, record in run.records.items():
-        assert [number for job, number in seen if job == name] == [i.iteration for i in record.finished]
+        assert [number for job, number in seen if job == name] == [
+            i.iteration for i in record.finished
+        ]
 
 
 def test_a_policy_that_stalls_is_an_error_of_the_run() -> None:
@@ -216,11 +246,18 @@ def test_a_policy_that_stalls_is_an_error_of_the_run() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shape", ["torus", "dragonfly"])
-def test_no_policy_beats_the_time_alone_where_there_are_several_paths(shape: str, seed: int) -> None:
-    """A ring on hosts at random: hashed paths may meet on a link, and those that are chosen for the job do not."""
+def test_no_policy_beats_the_time_alone_where_there_are_several_paths(
+    shape: str, seed: int
+) -> None:
+    """A ring on hosts at random: hashed paths may meet on a link, and those that are chosen for the
+    job do not.
+    """
     spec = {"torus": builders.torus, "dragonfly": builders.dragonfly}[shape]()
     hosts = Random(seed).sample(list(build_fabric(spec).hosts), 6)
     ring = {"compute": "100 ms", "gradient": "1 MB", "collective": "ring"}
     job = {"job": "a", "parallelism": "data", "workers": hosts, "data": ring}
-    compared = simulate({"fabric": spec, "jobs": [job], "iterations": 2}, ["fair", "varys", "crux", "srpt", "echelon"])
+    compared = simulate(
+        {"fabric": spec, "jobs": [job], "iterations": 2},
+        ["fair", "varys", "crux", "srpt", "echelon"],
+    )
     assert min(outcome.mean_slowdown for outcome in compared) > 1 - 1e-6

@@ -14,9 +14,16 @@ FIG2 = ROOT / "topologies/scenarios/fig2.yaml"
 TRAFFIC: Mapping[str, object] = {
     "fabric": "../dumbbell_4.yaml",
     "jobs": [
-        {"job": "a", "parallelism": "data", "workers": ["a1", "b1"], "data": {"compute": "50 ms", "gradient": "50 kB"}}
+        {
+            "job": "a",
+            "parallelism": "data",
+            "workers": ["a1", "b1"],
+            "data": {"compute": "50 ms", "gradient": "50 kB"},
+        }
     ],
-    "traffic": [{"name": "web", "model": "consistent", "src": "a3", "dst": "b3", "load": "1 Mbit/s"}],
+    "traffic": [
+        {"name": "web", "model": "consistent", "src": "a3", "dst": "b3", "load": "1 Mbit/s"}
+    ],
     "iterations": 2,
 }
 

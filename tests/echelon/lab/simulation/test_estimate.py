@@ -51,7 +51,9 @@ transport: {{retransmit_after: 1000 s}}
     return str(file)
 
 
-def test_a_long_run_on_packets_is_refused_where_nobody_can_be_asked(endless: str, tmp_path: Path) -> None:
+def test_a_long_run_on_packets_is_refused_where_nobody_can_be_asked(
+    endless: str, tmp_path: Path
+) -> None:
     result = CliRunner().invoke(app, ["run", endless, "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert "--yes" in result.output

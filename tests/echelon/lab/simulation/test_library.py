@@ -41,7 +41,8 @@ def mix(**keys: object) -> dict[str, object]:
 def test_the_command_writes_what_the_library_returns(tmp_path: Path) -> None:
     compared = echelon.simulate(FIG2)
     assert (
-        compared.outcome("fair", "pipeline").mean_iteration_s > compared.outcome("echelon", "pipeline").mean_iteration_s
+        compared.outcome("fair", "pipeline").mean_iteration_s
+        > compared.outcome("echelon", "pipeline").mean_iteration_s
     )
     done = CliRunner().invoke(app, ["run", str(FIG2), "--target", "fluid", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
@@ -49,7 +50,9 @@ def test_the_command_writes_what_the_library_returns(tmp_path: Path) -> None:
 
 
 def test_figure_2_from_objects() -> None:
-    """The second worker finishes at the published 8.5 under fair sharing and 8 under EchelonFlow."""
+    """The second worker finishes at the published 8.5 under fair sharing and 8 under
+    EchelonFlow.
+    """
     compared = echelon.simulate(FIG2, ["fair", "echelon"])
     finishes = {
         policy: compared.results["results"][policy]["jobs"]["pipeline"]["compute_finish_s"]
@@ -59,7 +62,9 @@ def test_figure_2_from_objects() -> None:
 
 
 def test_two_jobs_on_one_link_share_it_as_arithmetic_says() -> None:
-    """Each job sends 2 rounds of 5 MB over its half of 1 Gbit/s: 160 ms, or 80 ms alone, after 100 ms of computing."""
+    """Each job sends 2 rounds of 5 MB over its half of 1 Gbit/s: 160 ms, or 80 ms alone, after 100
+    ms of computing.
+    """
     compared = echelon.simulate(mix(), ["fair"])
     for job in ("a", "b"):
         outcome = compared.outcome("fair", job)
@@ -113,7 +118,10 @@ def test_scaling_changes_no_ratio() -> None:
     """Rates and sizes have one factor, so a fluid run takes as long as before."""
     small = echelon.simulate(mix(), ["fair"], scale=Fraction(1, 100))
     assert small.scenario.fabric.rate_bps["h1", "leaf1"] == 10**7
-    transport = {"window": 65535, "initial_window": 65535}  # a window is not scaled; without one nothing else differs
+    transport = {
+        "window": 65535,
+        "initial_window": 65535,
+    }  # a window is not scaled; without one nothing else differs
     whole = echelon.simulate(mix(transport=transport), ["fair"])
     small = echelon.simulate(mix(transport=transport), ["fair"], scale=Fraction(1, 100))
     for job in ("a", "b"):
@@ -122,7 +130,9 @@ def test_scaling_changes_no_ratio() -> None:
 
 
 def test_a_flow_begins_with_as_many_packets_as_its_path_holds() -> None:
-    """It is as fast as with an open window from the start: four hops hold more than one packet and less than 64."""
+    """It is as fast as with an open window from the start: four hops hold more than one packet and
+    less than 64.
+    """
     fabric = echelon.fabrics.leaf_spine(leaves=2, spines=1, rate_bps=10**7)
     stages = {"micro_batches": 1, "forward": "10 ms", "backward": "10 ms", "activation": "100 kB"}
     job = echelon.job(job="a", parallelism="pipeline", workers=["h1", "h5"], pipeline=stages)
@@ -130,7 +140,11 @@ def test_a_flow_begins_with_as_many_packets_as_its_path_holds() -> None:
     def iteration_s(**transport: int) -> float:
         transport = {"window": 64, **transport}
         what = {"fabric": fabric, "jobs": [job], "iterations": 1, "transport": transport}
-        return echelon.simulate(what, ["fair"], target="softswitch").outcome("fair", "a").mean_iteration_s
+        return (
+            echelon.simulate(what, ["fair"], target="softswitch")
+            .outcome("fair", "a")
+            .mean_iteration_s
+        )
 
     packet_s = 1250 * 8 / 10**7
     by_the_plan = iteration_s()

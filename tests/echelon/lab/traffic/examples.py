@@ -1,4 +1,6 @@
-"""Models of traffic to test with; as a script: a digest of their flows, for comparison between processes."""
+"""Models of traffic to test with; as a script: a digest of their flows, for comparison between
+processes.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,13 @@ MODELS: tuple[TrafficModel, ...] = (
 
 
 def share_up_to(sizes: SizeDistribution, size_bytes: float) -> float:
-    """Return the share of flows that are not larger than that, by the points of the distribution."""
-    columns, shares = [size for size, _ in sizes.points], [float(share) for _, share in sizes.points]
+    """Return the share of flows that are not larger than that, by the points of the
+    distribution.
+    """
+    columns, shares = (
+        [size for size, _ in sizes.points],
+        [float(share) for _, share in sizes.points],
+    )
     at = bisect_right(columns, size_bytes)
     if at in (0, len(columns)):
         return 0.0 if at == 0 else shares[-1]

@@ -1,4 +1,6 @@
-"""Models of traffic against their distributions: loads, sizes, gaps, bursts; the same flows for the same seed."""
+"""Models of traffic against their distributions: loads, sizes, gaps, bursts; the same flows for the
+same seed.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,14 @@ def gaps_of(schedule: Schedule) -> list[int]:
     return [b - a for a, b in pairwise([0, *starts])]
 
 
-# --- load ----------------------------------------------------------------------------------------------------------
+# -- load ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("load_bps", LOADS)
 @pytest.mark.parametrize("make", [Consistent, Burst])
-def test_ten_seconds_carry_the_load_within_one_per_cent(make: type[Consistent | Burst], load_bps: int) -> None:
+def test_ten_seconds_carry_the_load_within_one_per_cent(
+    make: type[Consistent | Burst], load_bps: int
+) -> None:
     schedule = make(PAIR, load_bps, WEB).schedule(10_000_000, Random(load_bps))
     assert schedule.offered_bps == pytest.approx(load_bps, rel=0.01)
     assert all(a.start_us <= b.start_us for a, b in pairwise(schedule.flows))
@@ -59,7 +63,9 @@ def test_ten_seconds_carry_the_load_within_one_per_cent(make: type[Consistent | 
 
 @pytest.mark.parametrize("load_bps", [25_000_000, 200_000_000])
 @pytest.mark.parametrize("make", [Consistent, Burst, Long])
-def test_endless_traffic_has_the_load_in_the_long_run(make: type[Consistent | Burst | Long], load_bps: int) -> None:
+def test_endless_traffic_has_the_load_in_the_long_run(
+    make: type[Consistent | Burst | Long], load_bps: int
+) -> None:
     model: TrafficModel = Long(PAIR, load_bps) if make is Long else make(PAIR, load_bps, WEB)  # type: ignore[arg-type]
     flows = list(takewhile(lambda flow: flow.start_us < 30_000_000, stream(model, 4)))
     assert sum(flow.size_bytes for flow in flows) * 8 / 30 == pytest.approx(load_bps, rel=0.01)
@@ -67,11 +73,16 @@ def test_endless_traffic_has_the_load_in_the_long_run(make: type[Consistent | Bu
 
 
 def test_as_printed_the_load_is_left_to_chance() -> None:
-    """The load's spread over seeds is that of so many independent sizes, and `matched` removes nearly all of it."""
+    """The load's spread over seeds is that of so many independent sizes, and `matched` removes
+    nearly all of it.
+    """
 
     def deviation(draw: str) -> float:
         model = Consistent(PAIR, 100_000_000, WEB, draw=draw)
-        loads = [model.schedule(2_000_000, Random(seed)).offered_bps / model.load_bps for seed in range(60)]
+        loads = [
+            model.schedule(2_000_000, Random(seed)).offered_bps / model.load_bps
+            for seed in range(60)
+        ]
         return float(stats.tstd(loads))
 
     flows = len(Consistent(PAIR, 100_000_000, WEB).schedule(2_000_000, Random(0)).flows)
@@ -83,7 +94,7 @@ def test_as_printed_the_load_is_left_to_chance() -> None:
     assert deviation("matched") < expected / 10
 
 
-# --- Algorithm 1 ---------------------------------------------------------------------------------------------------
+# -- Algorithm 1 -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("draw", sorted(DRAWS))
@@ -95,7 +106,9 @@ def test_sizes_of_a_schedule_are_those_of_the_distribution(draw: str, reading: s
 
 
 def test_every_flow_by_itself_is_distributed_as_the_table_says() -> None:
-    """Matched draws fix the total, but the first flow of many schedules is still an independent draw."""
+    """Matched draws fix the total, but the first flow of many schedules is still an independent
+    draw.
+    """
     draw = DRAWS["matched"].sizes
     total_bytes = 513 * float(WEB.mean_bytes)
     check_sizes([draw(WEB, 513, total_bytes, Random(seed))[0] for seed in range(800)], WEB)
@@ -109,8 +122,8 @@ def test_few_flows_come_near_to_the_load() -> None:
 
 
 def check_sizes(drawn: list[int], sizes: SizeDistribution) -> None:
-    """Check sizes by Kolmogorov and Smirnov's test, which needs a continuous distribution: each step is spread
-    evenly.
+    """Check sizes by Kolmogorov and Smirnov's test, which needs a continuous distribution: each
+    step is spread evenly.
     """
     rng = Random(0)
     uniform = []
@@ -165,7 +178,7 @@ def test_pairs_are_equally_likely() -> None:
     assert stats.chisquare([counts[pair] for pair in PAIRS]).pvalue > 0.01
 
 
-# --- Algorithm 2 ---------------------------------------------------------------------------------------------------
+# -- Algorithm 2 -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("load_bps", LOADS)
@@ -205,7 +218,9 @@ def test_bursts_of_any_load_and_length(
         with pytest.raises(ValueError, match="give a higher load or longer bursts"):
             Burst(PAIR, load_bps, distribution, gaps, draw, burst_us)
         return
-    schedule = Burst(PAIR, load_bps, distribution, gaps, draw, burst_us).schedule(30 * burst_us, Random(seed))
+    schedule = Burst(PAIR, load_bps, distribution, gaps, draw, burst_us).schedule(
+        30 * burst_us, Random(seed)
+    )
     assert schedule.duration_us == 30 * burst_us
     inside = [flow for flow in schedule.flows if flow.start_us % (10 * burst_us) < burst_us]
     assert Counter(flow.start_us // (10 * burst_us) for flow in inside) == {0: 2, 1: 2, 2: 2}
@@ -232,12 +247,19 @@ def test_the_example_of_the_thesis() -> None:
     ("load_bps", "flows", "scale"),
     [
         (100_000_000, 8, 0.7 * 125_000 / 8 / 24_349),  # fewer than 8 would do: 8, smaller
-        (300_000_000, 10, 0.7 * 375_000 / 10 / 24_349),  # 10.8 would: 10, larger by what was cut off
+        (
+            300_000_000,
+            10,
+            0.7 * 375_000 / 10 / 24_349,
+        ),  # 10.8 would: 10, larger by what was cut off
     ],
 )
-def test_flows_between_bursts_are_scaled_to_what_they_should_carry(load_bps: int, flows: int, scale: float) -> None:
+def test_flows_between_bursts_are_scaled_to_what_they_should_carry(
+    load_bps: int, flows: int, scale: float
+) -> None:
     matched, printed = (
-        Burst(PAIR, load_bps, WEB, draw=draw).schedule(1_000_000, Random(10)) for draw in ("matched", "printed")
+        Burst(PAIR, load_bps, WEB, draw=draw).schedule(1_000_000, Random(10))
+        for draw in ("matched", "printed")
     )
     for schedule, factor in ((matched, scale), (printed, min(scale, 1.0))):
         between = [flow for flow in schedule.flows if flow.start_us % 10_000 >= 1_000]
@@ -252,7 +274,10 @@ def test_bursts_split_and_begin_at_random() -> None:
     for flow in flows:
         if flow.start_us % 10_000 < 1_000:
             bursts[flow.start_us // 10_000].append(flow)
-    larger = [max(f.size_bytes for f in burst) / sum(f.size_bytes for f in burst) for burst in bursts.values()]
+    larger = [
+        max(f.size_bytes for f in burst) / sum(f.size_bytes for f in burst)
+        for burst in bursts.values()
+    ]
     # The larger half of a normal split: half a normal distribution from 1/2 on, cut at 0.95.
     half = stats.truncnorm(0, 3, loc=0.5, scale=0.15)
     assert stats.kstest(larger, half.cdf).pvalue > 0.01
@@ -260,11 +285,18 @@ def test_bursts_split_and_begin_at_random() -> None:
     assert stats.kstest(starts, stats.truncexpon(b=2, scale=500).cdf).pvalue > 0.01
 
 
-# --- long flows ----------------------------------------------------------------------------------------------------
+# -- long flows ------------------------------------------------------------------------------------
 
 
-@given(st.integers(10_000, 10**10), st.integers(1, 20), st.integers(10_000, 3_000_000), st.integers(1, 5_000_000))
-def test_long_flows_share_the_load_exactly(load_bps: int, parallel: int, window_us: int, duration_us: int) -> None:
+@given(
+    st.integers(10_000, 10**10),
+    st.integers(1, 20),
+    st.integers(10_000, 3_000_000),
+    st.integers(1, 5_000_000),
+)
+def test_long_flows_share_the_load_exactly(
+    load_bps: int, parallel: int, window_us: int, duration_us: int
+) -> None:
     if load_bps * window_us < 8 * 10**6 * parallel:
         with pytest.raises(ValueError, match="less than a byte"):
             Long(PAIRS, load_bps, parallel, window_us)
@@ -279,11 +311,15 @@ def test_long_flows_share_the_load_exactly(load_bps: int, parallel: int, window_
     assert len(totals) <= parallel
     if len(totals) == parallel:
         assert max(totals.values()) - min(totals.values()) <= pieces + 1
-    # No flow has to be faster than it may be: its last byte, at its rate from its beginning, is there in time.
-    assert all(total * 8 * 10**6 <= flow.rate_bps * duration_us + 8 * 10**6 * (pieces + 1) for total in totals.values())
+    # No flow has to be faster than it may be: its last byte, at its rate from its beginning, is
+    # there in time.
+    assert all(
+        total * 8 * 10**6 <= flow.rate_bps * duration_us + 8 * 10**6 * (pieces + 1)
+        for total in totals.values()
+    )
 
 
-# --- all -----------------------------------------------------------------------------------------------------------
+# -- all -------------------------------------------------------------------------------------------
 
 
 def test_a_seed_gives_the_same_flows_in_another_process() -> None:
@@ -299,7 +335,10 @@ def test_endless_traffic_as_printed_is_one_schedule_after_the_other() -> None:
     rng = Random(3)
     first, second = model.schedule(500_000, rng), model.schedule(500_000, rng)
     begin_us = max(500_000, first.flows[-1].start_us)
-    expected = [*first.flows, *(replace(flow, start_us=flow.start_us + begin_us) for flow in second.flows)]
+    expected = [
+        *first.flows,
+        *(replace(flow, start_us=flow.start_us + begin_us) for flow in second.flows),
+    ]
     assert list(islice(stream(model, 3), len(expected))) == expected
 
 
@@ -327,7 +366,9 @@ def test_all_orders_are_equally_likely() -> None:
 
 def test_normal_and_cut_off_exponential_values() -> None:
     rng = Random(13)
-    assert stats.kstest([normal(3, 2, rng) for _ in range(3000)], stats.norm(3, 2).cdf).pvalue > 0.01
+    assert (
+        stats.kstest([normal(3, 2, rng) for _ in range(3000)], stats.norm(3, 2).cdf).pvalue > 0.01
+    )
     cut = [exponential_below(500, 1000, rng) for _ in range(3000)]
     assert stats.kstest(cut, stats.truncexpon(b=2, scale=500).cdf).pvalue > 0.01
     assert max(cut) < 1000
@@ -339,7 +380,10 @@ def test_normal_and_cut_off_exponential_values() -> None:
         (lambda: Consistent((), 1000, WEB), "no pair of different hosts"),
         (lambda: Consistent((("a", "a"),), 1000, WEB), "a cannot send to itself"),
         (lambda: Consistent(PAIR, 0, WEB), "0 bit/s is not a load"),
-        (lambda: Consistent(PAIR, 1000, WEB, gaps="even"), r"unknown gaps 'even' \(known: exponential, poisson\)"),
+        (
+            lambda: Consistent(PAIR, 1000, WEB, gaps="even"),
+            r"unknown gaps 'even' \(known: exponential, poisson\)",
+        ),
         (lambda: Burst(PAIR, 10**6, WEB, draw="matchd"), "did you mean 'matched'"),
         (lambda: Burst(PAIR, 1000, WEB), "1.2 bytes in a period of 10000 us"),
         (lambda: Burst(PAIR, 10**6, WEB, burst_us=0), "a burst cannot take 0 us"),

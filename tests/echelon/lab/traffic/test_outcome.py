@@ -13,7 +13,9 @@ from echelon_lab.traffic.outcome import FlowOutcome, percentile, summary
 from echelon_lab.traffic.schedule import PacedFlow, ScheduledFlow
 
 TICKS = 40
-"""Times of these tests are whole ticks of 0.25 s, sizes whole multiples of what makes a byte count for each tick."""
+"""Times of these tests are whole ticks of 0.25 s, sizes whole multiples of what makes a byte count
+for each tick.
+"""
 TICK_S = 0.25
 
 
@@ -38,7 +40,9 @@ def outcomes(draw: st.DrawFn) -> FlowOutcome:
 
 
 @given(st.lists(outcomes(), max_size=8), st.integers(0, TICKS - 1), st.integers(1, TICKS))
-def test_loads_count_each_byte_where_it_was_received(drawn: list[FlowOutcome], first: int, length: int) -> None:
+def test_loads_count_each_byte_where_it_was_received(
+    drawn: list[FlowOutcome], first: int, length: int
+) -> None:
     from_s, to_s = first * TICK_S, (first + length) * TICK_S
     offered = received = flows = unfinished = failed = 0
     for outcome in drawn:
@@ -63,7 +67,11 @@ def test_loads_count_each_byte_where_it_was_received(drawn: list[FlowOutcome], f
 def test_completion_times_and_slowdown() -> None:
     flow = ScheduledFlow(0, "a", "b", 1000)
     paced = PacedFlow(0, "a", "b", 1000, 4000, 0)
-    drawn = [FlowOutcome(flow, 0.5, 2.5), FlowOutcome(paced, 0.0, 4.0), FlowOutcome(flow, 0.0, None)]
+    drawn = [
+        FlowOutcome(flow, 0.5, 2.5),
+        FlowOutcome(paced, 0.0, 4.0),
+        FlowOutcome(flow, 0.0, None),
+    ]
     seen = summary(drawn, 0, 10, capacity_bps=8000)
     assert (seen.mean_completion_s, seen.p50_completion_s, seen.p99_completion_s) == (3.0, 2.0, 4.0)
     # 1 s would do for the first; the second's own rate is what limits it, to 2 s.
@@ -75,7 +83,10 @@ def test_completion_times_and_slowdown() -> None:
         summary([], 1, 1)
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300), st.sampled_from([1, 25, 50, 75, 90, 99, 100]))
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=300),
+    st.sampled_from([1, 25, 50, 75, 90, 99, 100]),
+)
 def test_percentiles_are_those_of_numpy(values: list[float], per_cent: int) -> None:
     ordered = sorted(values)
     assert percentile(ordered, per_cent) == np.percentile(ordered, per_cent, method="inverted_cdf")

@@ -1,4 +1,6 @@
-"""Files of schedules and of outcomes: what is written is read; mistakes are told with their line."""
+"""Files of schedules and of outcomes: what is written is read; mistakes are told with their
+line.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def flows(draw: st.DrawFn) -> ScheduledFlow:
     start_us, size_bytes = draw(st.integers(0, 10**12)), draw(st.integers(1, 10**15))
     if draw(st.booleans()):
         return ScheduledFlow(start_us, src, dst, size_bytes)
-    return PacedFlow(start_us, src, dst, size_bytes, draw(st.integers(1, 10**13)), draw(st.integers(0, 9)))
+    return PacedFlow(
+        start_us, src, dst, size_bytes, draw(st.integers(1, 10**13)), draw(st.integers(0, 9))
+    )
 
 
 about = st.dictionaries(
@@ -48,7 +52,9 @@ about = st.dictionaries(
 
 @settings(max_examples=examples(40))
 @given(st.lists(flows(), max_size=12), st.integers(0, 10**12), about)
-def test_what_is_written_is_read(drawn: list[ScheduledFlow], duration_us: int, about: dict[str, str]) -> None:
+def test_what_is_written_is_read(
+    drawn: list[ScheduledFlow], duration_us: int, about: dict[str, str]
+) -> None:
     schedule = Schedule(tuple(sorted(drawn, key=lambda flow: flow.start_us)), duration_us, about)
     with TemporaryDirectory() as directory:
         path = Path(directory, "schedule.csv")
@@ -60,7 +66,9 @@ def test_what_is_written_is_read(drawn: list[ScheduledFlow], duration_us: int, a
 def test_a_file_written_by_hand_may_be_short_and_unsorted(tmp_path: Path) -> None:
     file = tmp_path / "hand.csv"
     file.write_text("start_us,src,dst,bytes\n20,a,b,5\n\n10,b,a,7\n")
-    assert read_schedule(file) == Schedule((ScheduledFlow(10, "b", "a", 7), ScheduledFlow(20, "a", "b", 5)), 21)
+    assert read_schedule(file) == Schedule(
+        (ScheduledFlow(10, "b", "a", 7), ScheduledFlow(20, "a", "b", 5)), 21
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +77,10 @@ def test_a_file_written_by_hand_may_be_short_and_unsorted(tmp_path: Path) -> Non
         ("", "has no line start_us,src,dst,bytes"),
         ("# model: x\n", "has no line start_us,src,dst,bytes"),
         ("1,a,b,5\n", "line 1: '1,a,b,5' are not the columns"),
-        ("# duration_us: soon\nstart_us,src,dst,bytes\n", "duration_us: 'soon' is not a number of microseconds"),
+        (
+            "# duration_us: soon\nstart_us,src,dst,bytes\n",
+            "duration_us: 'soon' is not a number of microseconds",
+        ),
         ("start_us,src,dst,bytes\n1,a,b,5\n1,a,b\n", "line 3: has 3 columns (give 4)"),
         ("start_us,src,dst,bytes\n1,a,b,5.5\n", "line 2: '5.5' is not a whole number"),
         ("start_us,src,dst,bytes\nx,a,b,5\n", "line 2: 'x' is not a whole number"),
@@ -79,8 +90,14 @@ def test_a_file_written_by_hand_may_be_short_and_unsorted(tmp_path: Path) -> Non
         ("start_us,src,dst,bytes\n1,a,a,5\n", "line 2: 'a' sends to itself"),
         ("start_us,src,dst,bytes\n1,,a,5\n", "line 2: has no source"),
         ('start_us,src,dst,bytes\n1,"a,b,5\n', "line 2: unexpected end of data"),
-        ("start_us,src,dst,bytes,rate_bps,connection\n1,a,b,5,0,0\n", "line 2: rate_bps 0, connection 0: give a rate"),
-        ("start_us,src,dst,bytes,rate_bps,connection\n1,a,b,5,9,x\n", "line 2: 'x' is not a whole number"),
+        (
+            "start_us,src,dst,bytes,rate_bps,connection\n1,a,b,5,0,0\n",
+            "line 2: rate_bps 0, connection 0: give a rate",
+        ),
+        (
+            "start_us,src,dst,bytes,rate_bps,connection\n1,a,b,5,9,x\n",
+            "line 2: 'x' is not a whole number",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, reason: str) -> None:

@@ -1,4 +1,6 @@
-"""Distributions of sizes: exact means by both readings, draws against the table, files with mistakes."""
+"""Distributions of sizes: exact means by both readings, draws against the table, files with
+mistakes.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ from tests.echelon.lab.traffic.examples import share_up_to
 
 @pytest.mark.parametrize(("reading", "mean_mb"), [("points", "2.4349"), ("linear", "1.71125")])
 def test_web_search_has_the_means_that_its_table_gives_by_hand(reading: str, mean_mb: str) -> None:
-    # In MB by hand, the upper point drawn: .15*.01+.05*.02+.1*.03+.1*.05+.13*.08+.07*.2+.1*1+.1*2+.1*5+.07*10+.03*30;
-    # with the middles of the steps instead: .15*.005+.05*.015+.1*.025+.1*.04+.13*.065+.07*.14+.1*.6+.1*1.5+.1*3.5+...
+    # In MB by hand, the upper point drawn:
+    # .15*.01+.05*.02+.1*.03+.1*.05+.13*.08+.07*.2+.1*1+.1*2+.1*5+.07*10+.03*30; with the middles of
+    # the steps instead: .15*.005+.05*.015+.1*.025+.1*.04+.13*.065+.07*.14+.1*.6+.1*1.5+.1*3.5+...
     assert load_sizes("web_search", reading).mean_bytes == Fraction(mean_mb) * 10**6
 
 
@@ -45,7 +48,10 @@ def distributions() -> st.SearchStrategy[SizeDistribution]:
             sizes.append(sizes[-1] + size)
             weights.append(weights[-1] + weight)
         weights[-1] += 1
-        points = tuple((size, Fraction(weight, weights[-1])) for size, weight in zip(sizes, weights, strict=True))
+        points = tuple(
+            (size, Fraction(weight, weights[-1]))
+            for size, weight in zip(sizes, weights, strict=True)
+        )
         return SizeDistribution("drawn", points, reading)
 
     return st.builds(build, steps, st.sampled_from(sorted(READINGS)))
@@ -62,12 +68,15 @@ def test_a_size_is_the_quantile_of_its_share(sizes: SizeDistribution, u: float) 
 
 @given(distributions())
 def test_the_mean_is_what_the_distribution_function_encloses(sizes: SizeDistribution) -> None:
-    # E X is the integral of 1 - F: exact for trapezia between the points, taken just after and just before them.
+    # E X is the integral of 1 - F: exact for trapezia between the points, taken just after and just
+    # before them.
     known = [size for size, _ in sizes.points]
     area = float(known[0])
     for a, b in pairwise(known):
         if b > a:
-            area += (b - a) * (1 - (share_up_to(sizes, a) + share_up_to(sizes, b - 1e-9 * (b - a))) / 2)
+            area += (b - a) * (
+                1 - (share_up_to(sizes, a) + share_up_to(sizes, b - 1e-9 * (b - a))) / 2
+            )
     assert float(sizes.mean_bytes) == pytest.approx(area, rel=1e-6)
 
 
@@ -89,7 +98,8 @@ def test_drawn_points_are_as_frequent_as_the_table_says(name: str) -> None:
 @pytest.mark.parametrize("name", builtin_sizes())
 def test_sizes_between_points_pass_kolmogorov_and_smirnov(name: str) -> None:
     sizes, rng = load_sizes(name, "linear"), Random(2)
-    # Rounding to bytes and the tables' steps are spread by what they took away: then the distribution is continuous.
+    # Rounding to bytes and the tables' steps are spread by what they took away: then the
+    # distribution is continuous.
     uniform = []
     for _ in range(5_000):
         size = sizes.sample(rng)

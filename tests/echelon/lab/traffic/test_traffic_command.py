@@ -12,7 +12,18 @@ from echelon_lab.traffic.schedule import read_schedule
 
 ROOT = Path(__file__).parents[4]
 FABRIC = ROOT / "topologies" / "dumbbell_2.yaml"
-SMALL = ["--load", "20Mbit/s", "--duration", "300 ms", "--src", "a", "--dst", "b", "--size-scale", "0.01"]
+SMALL = [
+    "--load",
+    "20Mbit/s",
+    "--duration",
+    "300 ms",
+    "--src",
+    "a",
+    "--dst",
+    "b",
+    "--size-scale",
+    "0.01",
+]
 
 
 def good(*arguments: str | Path) -> str:
@@ -55,8 +66,26 @@ def test_a_picture_is_drawn_of_each_model(model: str, tmp_path: Path) -> None:
 
 def test_distributions_are_listed_and_shown() -> None:
     listed = good("sizes")
-    assert listed.splitlines()[0].split() == ["NAME", "MEAN", "(POINTS)", "MEAN", "(LINEAR)", "MEDIAN", "LARGEST"]
-    assert listed.splitlines()[-1].split() == ["web_search", "2.435", "MB", "1.711", "MB", "80", "kB", "30", "MB"]
+    assert listed.splitlines()[0].split() == [
+        "NAME",
+        "MEAN",
+        "(POINTS)",
+        "MEAN",
+        "(LINEAR)",
+        "MEDIAN",
+        "LARGEST",
+    ]
+    assert listed.splitlines()[-1].split() == [
+        "web_search",
+        "2.435",
+        "MB",
+        "1.711",
+        "MB",
+        "80",
+        "kB",
+        "30",
+        "MB",
+    ]
     shown = good("sizes", "cache")
     assert "SIGCOMM 2015" in shown
     assert "48666180      1" in shown
@@ -65,23 +94,65 @@ def test_distributions_are_listed_and_shown() -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["generate", "burst", *SMALL[2:], "--load", "20", "-o", "x.csv"], "--load: '20' has no unit"),
+        (
+            ["generate", "burst", *SMALL[2:], "--load", "20", "-o", "x.csv"],
+            "--load: '20' has no unit",
+        ),
         (["generate", "burst", *SMALL, "--burst", "1", "-o", "x.csv"], "--burst: '1' has no unit"),
         (["generate", "burst", *SMALL, "--gaps", "even", "-o", "x.csv"], "unknown gaps 'even'"),
-        (["generate", "consistent", *SMALL, "--sizes", "wbsearch", "-o", "x.csv"], "did you mean 'web_search'?"),
-        (["generate", "consistent", *SMALL, "--reading", "cubic", "-o", "x.csv"], "--reading: 'cubic' is not known"),
-        (["generate", "consistent", *SMALL, "--size-scale", "1/0", "-o", "x.csv"], "--size-scale: '1/0' is not a"),
-        (["generate", "consistent", *SMALL, "--size-scale", "-1", "-o", "x.csv"], "--size-scale: -1 cannot scale"),
-        (["generate", "consistent", *SMALL, "--duration", "0", "-o", "x.csv"], "--duration: '0' is too short"),
-        (["generate", "consistent", *SMALL, "-o", "/nonexistent/x.csv"], "name a file that can be written"),
-        (["generate", "long", *SMALL[:-4], "--dst", "a", "-o", "x.csv"], "no pair of different hosts"),
-        (["generate", "long", *SMALL[:-4], "--dst", "b,c", "-o", "x.csv"], "'b,c' is not a name of a host"),
-        (["generate", "long", *SMALL[:-4], "--dst", "b\nc", "-o", "x.csv"], "is not a name of a host"),
-        (["generate", "consistent", *SMALL, "--size-scale", "1e999999999", "-o", "x.csv"], "is not a number"),
-        (["generate", "consistent", *SMALL, "--size-scale", "1e20", "-o", "x.csv"], "--size-scale: scaled by that"),
+        (
+            ["generate", "consistent", *SMALL, "--sizes", "wbsearch", "-o", "x.csv"],
+            "did you mean 'web_search'?",
+        ),
+        (
+            ["generate", "consistent", *SMALL, "--reading", "cubic", "-o", "x.csv"],
+            "--reading: 'cubic' is not known",
+        ),
+        (
+            ["generate", "consistent", *SMALL, "--size-scale", "1/0", "-o", "x.csv"],
+            "--size-scale: '1/0' is not a",
+        ),
+        (
+            ["generate", "consistent", *SMALL, "--size-scale", "-1", "-o", "x.csv"],
+            "--size-scale: -1 cannot scale",
+        ),
+        (
+            ["generate", "consistent", *SMALL, "--duration", "0", "-o", "x.csv"],
+            "--duration: '0' is too short",
+        ),
+        (
+            ["generate", "consistent", *SMALL, "-o", "/nonexistent/x.csv"],
+            "name a file that can be written",
+        ),
+        (
+            ["generate", "long", *SMALL[:-4], "--dst", "a", "-o", "x.csv"],
+            "no pair of different hosts",
+        ),
+        (
+            ["generate", "long", *SMALL[:-4], "--dst", "b,c", "-o", "x.csv"],
+            "'b,c' is not a name of a host",
+        ),
+        (
+            ["generate", "long", *SMALL[:-4], "--dst", "b\nc", "-o", "x.csv"],
+            "is not a name of a host",
+        ),
+        (
+            ["generate", "consistent", *SMALL, "--size-scale", "1e999999999", "-o", "x.csv"],
+            "is not a number",
+        ),
+        (
+            ["generate", "consistent", *SMALL, "--size-scale", "1e20", "-o", "x.csv"],
+            "--size-scale: scaled by that",
+        ),
         (["generate", "consistent", *SMALL, "--seed", "-1", "-o", "x.csv"], "'--seed'"),
-        (["generate", "consistent", *SMALL[2:], "--load", "10000 Gbit/s", "-o", "x.csv"], "flows are too many at once"),
-        (["generate", "burst", *SMALL[2:], "--load", "10000 Gbit/s", "-o", "x.csv"], "flows are too many at once"),
+        (
+            ["generate", "consistent", *SMALL[2:], "--load", "10000 Gbit/s", "-o", "x.csv"],
+            "flows are too many at once",
+        ),
+        (
+            ["generate", "burst", *SMALL[2:], "--load", "10000 Gbit/s", "-o", "x.csv"],
+            "flows are too many at once",
+        ),
         (
             [
                 "generate",
@@ -99,8 +170,14 @@ def test_distributions_are_listed_and_shown() -> None:
             "flows are too many at once",
         ),
         (["generate", "steady", *SMALL, "-o", "x.csv"], "unknown model 'steady'"),
-        (["generate", "long", *SMALL, "-o", "x.csv"], "--size-scale: does not go with model 'long' (it has --parallel"),
-        (["show", "/nonexistent.csv"], "/nonexistent.csv: No such file or directory (check the path)"),
+        (
+            ["generate", "long", *SMALL, "-o", "x.csv"],
+            "--size-scale: does not go with model 'long' (it has --parallel",
+        ),
+        (
+            ["show", "/nonexistent.csv"],
+            "/nonexistent.csv: No such file or directory (check the path)",
+        ),
         (["sizes", "nothing"], "nothing: is neither a distribution of sizes nor a file"),
     ],
 )

@@ -21,7 +21,9 @@ def periods(**of: int) -> dict[str, Fraction]:
 
 
 def test_a_chain_of_links_adds_up() -> None:
-    """The paper's formula: t_k = t_j - t_j on the link + t_k on the link, modulo the period of k."""
+    """The paper's formula: t_k = t_j - t_j on the link + t_k on the link, modulo the period of
+    k.
+    """
     wishes = [wish(a=0, b=3), wish(b=1, c=4)]
     every = periods(a=10, b=10, c=10)
     found = agree(wishes, every, dict.fromkeys(every, Fraction(0)))
@@ -57,7 +59,9 @@ def test_a_loop_that_contradicts_itself_costs_the_link_that_gains_least() -> Non
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 9)), max_size=12))
 def test_every_wish_that_is_not_ignored_comes_true(drawn: list[tuple[int, int, int]]) -> None:
     every = periods(**{f"j{k}": 10 for k in range(6)})
-    wishes = [wish(k, **{f"j{a}": 0, f"j{b}": shift}) for k, (a, b, shift) in enumerate(drawn) if a != b]
+    wishes = [
+        wish(k, **{f"j{a}": 0, f"j{b}": shift}) for k, (a, b, shift) in enumerate(drawn) if a != b
+    ]
     found = agree(wishes, every, dict.fromkeys(every, Fraction(0)))
     for index, one in enumerate(wishes):
         (a, _), (b, shift_s) = one.shifts_s.items()

@@ -9,14 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.planning.policies.cassini.circle import ANGLES, Communication, Profile, perimeter_s, quantised_s, rotate
+from echelon.planning.policies.cassini.circle import (
+    ANGLES,
+    Communication,
+    Profile,
+    perimeter_s,
+    quantised_s,
+    rotate,
+)
 
 MS = Fraction(1, 1000)
 
 
 def job(period_ms: int, communication_ms: int, share: Fraction | int = 1) -> Profile:
     """Return a job that communicates first."""
-    return Profile(period_ms * MS, (Communication(Fraction(0), communication_ms * MS, Fraction(share)),))
+    return Profile(
+        period_ms * MS, (Communication(Fraction(0), communication_ms * MS, Fraction(share)),)
+    )
 
 
 def test_two_jobs_of_40_and_60_ms() -> None:
@@ -62,7 +71,9 @@ def excess(profiles: list[Profile], starts: tuple[int, ...], circle_ms: int) -> 
 
 @st.composite
 def circles(draw: st.DrawFn) -> tuple[list[Profile], int]:
-    """Draw two or three jobs whose bursts begin and end on angles, so that brute force over angles is exact."""
+    """Draw two or three jobs whose bursts begin and end on angles, so that brute force over angles
+    is exact.
+    """
     circle_ms = ANGLES
     profiles = []
     for _ in range(draw(st.integers(2, 3))):
@@ -70,15 +81,17 @@ def circles(draw: st.DrawFn) -> tuple[list[Profile], int]:
         begin = draw(st.integers(0, period_ms - 1))
         length = draw(st.integers(1, period_ms - begin))
         share = Fraction(draw(st.integers(1, 4)), 4)
-        profiles.append(Profile(period_ms * MS, (Communication(begin * MS, (begin + length) * MS, share),)))
+        profiles.append(
+            Profile(period_ms * MS, (Communication(begin * MS, (begin + length) * MS, share),))
+        )
     return profiles, int(perimeter_s([profile.period_s for profile in profiles]) / MS)
 
 
 @settings(max_examples=25)
 @given(circles())
 def test_rotations_against_brute_force(drawn: tuple[list[Profile], int]) -> None:
-    """The rotation of two jobs is the best there is; that of more has the score it claims, which is no worse than
-    without one.
+    """The rotation of two jobs is the best there is; that of more has the score it claims, which is
+    no worse than without one.
     """
     profiles, circle_ms = drawn
     rotation = rotate(profiles)
@@ -105,6 +118,8 @@ def test_a_circle_has_room_for_twelve_of_the_longest_iterations() -> None:
 
 def test_near_multiples_are_taken_as_multiples() -> None:
     """Profiles are measured; a third that is off by half a percent still fits."""
-    third = Profile(Fraction(335, 1000), (Communication(Fraction(0), Fraction(1, 10), Fraction(1)),))
+    third = Profile(
+        Fraction(335, 1000), (Communication(Fraction(0), Fraction(1, 10), Fraction(1)),)
+    )
     whole = Profile(Fraction(1), (Communication(Fraction(0), Fraction(1, 5), Fraction(1)),))
     assert rotate([whole, third]).score == pytest.approx(1, abs=1e-2)

@@ -27,12 +27,16 @@ def bulk(name: str, src: str, dst: str, period_ms: int, communication_ms: int) -
 
 
 @pytest.mark.parametrize("communication", [Fraction(2, 5), Fraction(1, 2)])
-def test_hosts_separate_two_jobs_at_once(star: Callable[..., Fabric], communication: Fraction) -> None:
+def test_hosts_separate_two_jobs_at_once(
+    star: Callable[..., Fabric], communication: Fraction
+) -> None:
     """Fair sharing leaves the jobs at 1.38 and 1.48 for ever (MLTCP's example)."""
     jobs = two_jobs(communication)
     result = simulate(jobs, star(2), make_policy("cassini"), 5)
     for job in jobs:
-        assert [float(time_s) for time_s in result.iteration_times_s(job.name)] == pytest.approx([1.0] * 5, abs=0.03)
+        assert [float(time_s) for time_s in result.iteration_times_s(job.name)] == pytest.approx(
+            [1.0] * 5, abs=0.03
+        )
     assert result.plan.shifts_s["first"] == 0
     assert result.plan.shifts_s["second"] >= communication - Fraction(1, 50)
 
@@ -46,7 +50,12 @@ def test_shifts_of_different_periods(star: Callable[..., Fabric]) -> None:
     for name, period_s in (("a", 0.04), ("b", 0.06)):
         times_s = result.iteration_times_s(name)
         assert times_s == pytest.approx([period_s] * len(times_s))
-    shifts = time_shifts(jobs, FlowPaths().update(jobs, fabric), fabric.capacity_Bps, AloneRuns().update(jobs, fabric))
+    shifts = time_shifts(
+        jobs,
+        FlowPaths().update(jobs, fabric),
+        fabric.capacity_Bps,
+        AloneRuns().update(jobs, fabric),
+    )
     assert shifts.scores == {("s1", "h3"): pytest.approx(1)}
     assert shifts.ignored == ()
 
@@ -66,7 +75,9 @@ def test_jobs_that_do_not_meet_stay(star: Callable[..., Fabric]) -> None:
 
 
 def test_windows_are_slots_of_the_period(star: Callable[..., Fabric]) -> None:
-    """A job is delayed and has its own slot with both; with windows alone, the slot is later instead."""
+    """A job is delayed and has its own slot with both; with windows alone, the slot is later
+    instead.
+    """
     jobs = [bulk("a", "h1", "h3", 40, 10), bulk("b", "h2", "h3", 60, 10)]
     both = make_policy("cassini", enforce="both", margin=0).plan(jobs, star(3))
     ten_ms = Fraction(1, 100)
@@ -83,11 +94,17 @@ def test_windows_are_slots_of_the_period(star: Callable[..., Fabric]) -> None:
 
 
 @pytest.mark.parametrize("enforce", ["windows", "both"])
-def test_jobs_keep_step_with_slots_that_are_a_little_too_long(star: Callable[..., Fabric], enforce: str) -> None:
+def test_jobs_keep_step_with_slots_that_are_a_little_too_long(
+    star: Callable[..., Fabric], enforce: str
+) -> None:
     """Fair sharing leaves the two at 1.48 for ever; slots of 1.02 s hold them at 1.02 s."""
     jobs = two_jobs(Fraction(1, 2))
     apart = [
-        replace(job, computes=(replace(job.computes[0], worker=src),), flows=(replace(job.flows[0], src=src),))
+        replace(
+            job,
+            computes=(replace(job.computes[0], worker=src),),
+            flows=(replace(job.flows[0], src=src),),
+        )
         for job, src in zip(jobs, ("h1", "h3"), strict=True)
     ]
     result = simulate(apart, star(3), make_policy("cassini", enforce=enforce), 12)

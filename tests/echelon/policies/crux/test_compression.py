@@ -18,8 +18,8 @@ Graph = dict[tuple[str, str], Fraction]
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[list[str], Graph]:
-    """Draw jobs in order of priority, and edges downwards between some of them; an edge has the weight of its upper
-    end.
+    """Draw jobs in order of priority, and edges downwards between some of them; an edge has the
+    weight of its upper end.
     """
     jobs = [f"j{k}" for k in range(draw(st.integers(1, 7)))]
     weights = {job: Fraction(draw(st.integers(1, 100))) for job in jobs}
@@ -29,19 +29,29 @@ def graphs(draw: st.DrawFn) -> tuple[list[str], Graph]:
 
 
 def cut(edges: Graph, levels: dict[str, int]) -> Fraction:
-    return sum((weight for (above, below), weight in edges.items() if levels[above] < levels[below]), Fraction(0))
+    return sum(
+        (weight for (above, below), weight in edges.items() if levels[above] < levels[below]),
+        Fraction(0),
+    )
 
 
 @given(graphs(), st.integers(1, 4))
-def test_the_cut_of_an_order_is_the_best_there_is(graph: tuple[list[str], Graph], levels: int) -> None:
+def test_the_cut_of_an_order_is_the_best_there_is(
+    graph: tuple[list[str], Graph], levels: int
+) -> None:
     jobs, edges = graph
     weight, blocks = best_cut(jobs, edges, levels)
     assert [job for block in blocks for job in block] == jobs
     assert len(blocks) <= levels
     level = {job: number for number, block in enumerate(blocks) for job in block}
     assert weight == cut(edges, level)
-    cuts = (chosen for count in range(levels) for chosen in combinations(range(1, len(jobs)), count))
-    best = max(cut(edges, {job: sum(k >= at for at in chosen) for k, job in enumerate(jobs)}) for chosen in cuts)
+    cuts = (
+        chosen for count in range(levels) for chosen in combinations(range(1, len(jobs)), count)
+    )
+    best = max(
+        cut(edges, {job: sum(k >= at for at in chosen) for k, job in enumerate(jobs)})
+        for chosen in cuts
+    )
     assert weight == best
 
 
@@ -63,12 +73,20 @@ def test_every_order_can_come_up() -> None:
 
 @settings(max_examples=examples(40))
 @given(graphs(), st.integers(1, 3))
-def test_no_edge_leads_upwards_and_enough_orders_find_the_optimum(graph: tuple[list[str], Graph], levels: int) -> None:
+def test_no_edge_leads_upwards_and_enough_orders_find_the_optimum(
+    graph: tuple[list[str], Graph], levels: int
+) -> None:
     jobs, edges = graph
     found = compress(jobs, edges, levels, orders=60)
     assert all(found[above] <= found[below] for above, below in edges)
-    valid = (dict(zip(jobs, chosen, strict=True)) for chosen in product(range(levels), repeat=len(jobs)))
-    best = max(cut(edges, each) for each in valid if all(each[above] <= each[below] for above, below in edges))
+    valid = (
+        dict(zip(jobs, chosen, strict=True)) for chosen in product(range(levels), repeat=len(jobs))
+    )
+    best = max(
+        cut(edges, each)
+        for each in valid
+        if all(each[above] <= each[below] for above, below in edges)
+    )
     assert cut(edges, found) == best
 
 

@@ -1,4 +1,6 @@
-"""Crux's mechanisms reach what the paper reports beside brute force (97.69, 97.24 and 97.12 % on 1,500 cases)."""
+"""Crux's mechanisms reach what the paper reports beside brute force (97.69, 97.24 and 97.12 % on
+1,500 cases).
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from tests.reference.gpu_utilisation import Cycle, utilisations
 def test_the_model_has_the_papers_first_example() -> None:
     """37.5 % or 41.7 % of the GPUs compute in the example."""
     cycles = [Cycle(10, 2, 2, 2, frozenset("l")), Cycle(10, 1, 1, 1, frozenset("l"))]
-    assert list(utilisations([(cycles, (1, 0)), (cycles, (0, 1))], iterations=300)) == pytest.approx(
-        [0.375, 5 / 12], rel=5e-3
-    )
+    assert list(
+        utilisations([(cycles, (1, 0)), (cycles, (0, 1))], iterations=300)
+    ) == pytest.approx([0.375, 5 / 12], rel=5e-3)
 
 
 @pytest.mark.parametrize(

@@ -26,31 +26,41 @@ def utilisation(first: Loop, second: Loop) -> float:
     """Return the mean utilisation of the GPUs of two jobs with as many GPUs each."""
     shares = transmitting(first, second)
     computing = [
-        share / loop.communicate_s * loop.compute_s for share, loop in zip(shares, (first, second), strict=True)
+        share / loop.communicate_s * loop.compute_s
+        for share, loop in zip(shares, (first, second), strict=True)
     ]
     return sum(computing) / 2
 
 
 def test_example_1() -> None:
-    """37.5 % of the GPUs compute with the long job first, 41.7 % with the short one first: k = 1.5."""
+    """37.5 % of the GPUs compute with the long job first, 41.7 % with the short one first: k =
+    1.5.
+    """
     assert utilisation(LARGE, SMALL) == pytest.approx(0.375)
     assert utilisation(SMALL, LARGE) == pytest.approx(5 / 12)
     assert factor(SMALL, LARGE) == pytest.approx(1.5)
 
 
 def closed_loop(name: str, host: str, loop: Loop) -> Job:
-    """Return a job whose communication overlaps with the second part of computing: the iteration ends when both are
-    done.
+    """Return a job whose communication overlaps with the second part of computing: the iteration
+    ends when both are done.
     """
-    before, after = Fraction(loop.communicate_after_s), Fraction(loop.compute_s - loop.communicate_after_s)
+    before, after = (
+        Fraction(loop.communicate_after_s),
+        Fraction(loop.compute_s - loop.communicate_after_s),
+    )
     computes = (ComputeUnit("c1", host, before), ComputeUnit("c2", host, after, ("c1",)))
     flows = (Flow("f", host, "h3", round(loop.communicate_s * 1000), ("c1",)),)
     return Job(name, computes, flows, (EchelonFlow("H", ("f",), (Fraction(0),)),))
 
 
 def idle_s(jobs: list[Job], fabric: Fabric, of: str, until_s: int) -> float:
-    """Return how long the GPUs of a job are idle until then, the jobs in strict order of priority."""
-    result = simulate(jobs, fabric, make_policy("unfair"), None, until=Fraction(until_s), ideal=True)
+    """Return how long the GPUs of a job are idle until then, the jobs in strict order of
+    priority.
+    """
+    result = simulate(
+        jobs, fabric, make_policy("unfair"), None, until=Fraction(until_s), ideal=True
+    )
     busy = 0.0
     for iteration in result.jobs[of].iterations:
         for span in iteration.computes.values():
@@ -59,8 +69,8 @@ def idle_s(jobs: list[Job], fabric: Fabric, of: str, until_s: int) -> float:
 
 
 def test_example_2(star: Callable[..., Fabric]) -> None:
-    """Communication begins half way through computing. In 13 s the second job's GPUs are idle for 7 s, or for 6 s if
-    it goes first."""
+    """Communication begins half way through computing. In 13 s the second job's GPUs are idle for 7
+    s, or for 6 s if it goes first."""
     seldom, often = Loop(4.0, 1.0, 2.0), Loop(2.0, 3.0, 1.0)
     one, two = closed_loop("one", "h1", seldom), closed_loop("two", "h2", often)
     assert idle_s([one, two], star(3), "two", 13) == pytest.approx(7)
@@ -74,11 +84,17 @@ loops = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(0, 8)).map(
 
 @settings(max_examples=15)
 @given(loops, loops)
-def test_transmitting_is_what_the_jobs_do_on_a_link(star: Callable[..., Fabric], first: Loop, second: Loop) -> None:
-    """The measurement is made in the fluid engine over a window that is long compared with the periods."""
+def test_transmitting_is_what_the_jobs_do_on_a_link(
+    star: Callable[..., Fabric], first: Loop, second: Loop
+) -> None:
+    """The measurement is made in the fluid engine over a window that is long compared with the
+    periods.
+    """
     window_s = 600
     jobs = [closed_loop("first", "h1", first), closed_loop("second", "h2", second)]
-    result = simulate(jobs, star(3), make_policy("unfair"), None, until=Fraction(window_s), ideal=True)
+    result = simulate(
+        jobs, star(3), make_policy("unfair"), None, until=Fraction(window_s), ideal=True
+    )
     expected = transmitting(first, second)
     for job, loop, share in zip(("first", "second"), (first, second), expected, strict=True):
         measured = len(result.jobs[job].finished) * loop.communicate_s / window_s

@@ -1,4 +1,6 @@
-"""Path selection (Crux, section 4.1): high intensity chooses first, among the least congested paths."""
+"""Path selection (Crux, section 4.1): high intensity chooses first, among the least congested
+paths.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,25 @@ def two_spines(hosts: int, host_bps: int = 16_000, spine_bps: int = 8_000) -> Fa
 
     return Fabric(
         "two_spines",
-        {f"h{k}": Host(f"h{k}", f"10.0.0.{k}", f"02:00:00:00:00:{k:02x}") for k in range(1, hosts + 1)},
-        {name: Switch(name, number) for number, name in enumerate(("l1", "l2", "s1", "s2"), start=1)},
+        {
+            f"h{k}": Host(f"h{k}", f"10.0.0.{k}", f"02:00:00:00:00:{k:02x}")
+            for k in range(1, hosts + 1)
+        },
+        {
+            name: Switch(name, number)
+            for number, name in enumerate(("l1", "l2", "s1", "s2"), start=1)
+        },
         tuple(CableLink(end(a), end(b), rate, Fraction(0)) for a, b, rate in ends),
     )
 
 
 def job(name: str, src: str, dst: str, size_bytes: int, compute_s: int) -> Job:
-    return Job(name, (ComputeUnit("c", src, Fraction(compute_s)),), (Flow("f", src, dst, size_bytes, ("c",)),), ())
+    return Job(
+        name,
+        (ComputeUnit("c", src, Fraction(compute_s)),),
+        (Flow("f", src, dst, size_bytes, ("c",)),),
+        (),
+    )
 
 
 def spines(fabric: Fabric, *jobs: Job) -> dict[str, set[str]]:
@@ -41,13 +54,23 @@ def spines(fabric: Fabric, *jobs: Job) -> dict[str, set[str]]:
 
 def test_the_most_intense_job_has_a_spine_to_itself() -> None:
     """Two jobs with little computing share what the third leaves."""
-    jobs = [job("b", "h1", "h4", 1000, 1), job("c", "h2", "h5", 1000, 2), job("a", "h3", "h6", 1500, 30)]
+    jobs = [
+        job("b", "h1", "h4", 1000, 1),
+        job("c", "h2", "h5", 1000, 2),
+        job("a", "h3", "h6", 1500, 30),
+    ]
     assert spines(two_spines(6), *jobs) == {"a": {"s1"}, "c": {"s2"}, "b": {"s2"}}
 
 
 def test_congestion_counts_seconds_not_connections() -> None:
-    """A small connection that came first does not keep a larger one away from its spine for long."""
-    jobs = [job("a", "h1", "h4", 100, 30), job("b", "h2", "h5", 1000, 20), job("c", "h3", "h6", 500, 1)]
+    """A small connection that came first does not keep a larger one away from its spine for
+    long.
+    """
+    jobs = [
+        job("a", "h1", "h4", 100, 30),
+        job("b", "h2", "h5", 1000, 20),
+        job("c", "h3", "h6", 500, 1),
+    ]
     assert spines(two_spines(6), *jobs) == {"a": {"s1"}, "b": {"s2"}, "c": {"s1"}}
 
 

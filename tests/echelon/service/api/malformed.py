@@ -1,4 +1,6 @@
-"""Job bodies that are wrong, each in a known way: valid ones with a seeded change that no valid one can have."""
+"""Job bodies that are wrong, each in a known way: valid ones with a seeded change that no valid one
+can have.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def places(spec: Spec) -> list[tuple[Any, Any]]:
     return found
 
 
-# --- no JSON ---------------------------------------------------------------------------------------------------------
+# -- no JSON ---------------------------------------------------------------------------------------
 
 
 def truncated(rng: random.Random, spec: Spec) -> bytes:
@@ -95,11 +97,17 @@ def structure_lost(rng: random.Random, spec: Spec) -> bytes:
 def garbage(rng: random.Random, spec: Spec) -> bytes:
     text = dump(rng, spec)
     at = rng.choice([i for i, byte in enumerate(text) if byte in b"{}[]:,"])
-    return text[:at] + rng.choice([b"=", b";", b"{", b"]", b"'", b"\\", b"#", b"\x00", b"<job>"]) + text[at:]
+    return (
+        text[:at]
+        + rng.choice([b"=", b";", b"{", b"]", b"'", b"\\", b"#", b"\x00", b"<job>"])
+        + text[at:]
+    )
 
 
 def followed(rng: random.Random, spec: Spec) -> bytes:
-    return dump(rng, spec) + rng.choice([b"}", b" {}", b",", b"\nnull", b"x", b'"', dump(rng, spec)])
+    return dump(rng, spec) + rng.choice(
+        [b"}", b" {}", b",", b"\nnull", b"x", b'"', dump(rng, spec)]
+    )
 
 
 def not_utf8(rng: random.Random, spec: Spec) -> bytes:
@@ -124,13 +132,17 @@ def no_number(rng: random.Random, spec: Spec) -> bytes:
 def huge_number(rng: random.Random, spec: Spec) -> bytes:
     holder, key = rng.choice(places(spec))
     holder[key] = "@"
-    number = rng.choice(["9" * rng.randrange(500, 3000), f"1e{rng.randrange(400, 9999)}", "-" + "1" * 2000])
+    number = rng.choice(
+        ["9" * rng.randrange(500, 3000), f"1e{rng.randrange(400, 9999)}", "-" + "1" * 2000]
+    )
     return json.dumps(spec).encode().replace(b'"@"', number.encode())
 
 
 def given_twice(rng: random.Random, spec: Spec) -> bytes:
     text = json.dumps(spec)
-    key = rng.choice([key for section in sections(spec) for key in section if text.count(f'"{key}": ') == 1])
+    key = rng.choice(
+        [key for section in sections(spec) for key in section if text.count(f'"{key}": ') == 1]
+    )
     return text.replace(f'"{key}": ', f'"{key}": null, "{key}": ').encode()
 
 
@@ -143,16 +155,28 @@ def too_deep(rng: random.Random, spec: Spec) -> bytes:
 
 
 def no_mapping(rng: random.Random, spec: Spec) -> bytes:
-    return dump(rng, rng.choice([[spec], spec["job"], rng.randrange(10**6), rng.random(), None, True, [], ""]))
+    return dump(
+        rng,
+        rng.choice([[spec], spec["job"], rng.randrange(10**6), rng.random(), None, True, [], ""]),
+    )
 
 
-# --- no job ----------------------------------------------------------------------------------------------------------
+# -- no job ----------------------------------------------------------------------------------------
 
 
 def key_missing(rng: random.Random, spec: Spec) -> Spec:
     paradigm = spec[spec["parallelism"]]
-    required = [(spec, "job"), (spec, "parallelism"), (spec, "workers"), (spec, spec["parallelism"])]
-    required += [(paradigm, key) for key in ("micro_batches", "forward", "activation", "compute") if key in paradigm]
+    required = [
+        (spec, "job"),
+        (spec, "parallelism"),
+        (spec, "workers"),
+        (spec, spec["parallelism"]),
+    ]
+    required += [
+        (paradigm, key)
+        for key in ("micro_batches", "forward", "activation", "compute")
+        if key in paradigm
+    ]
     holder, key = rng.choice(required)
     del holder[key]
     return spec
@@ -161,7 +185,9 @@ def key_missing(rng: random.Random, spec: Spec) -> Spec:
 def key_unknown(rng: random.Random, spec: Spec) -> Spec:
     section = rng.choice(sections(spec))
     letters = "abcdefghijklmnopqrstuvwxyz _-.\n\x1b\u00e9"
-    section["".join(rng.choices(letters, k=rng.randrange(1, 40))) + "~"] = rng.choice([1, "x", None, [], {}])
+    section["".join(rng.choices(letters, k=rng.randrange(1, 40))) + "~"] = rng.choice(
+        [1, "x", None, [], {}]
+    )
     return spec
 
 
@@ -175,17 +201,25 @@ def key_misspelt(rng: random.Random, spec: Spec) -> Spec:
 
 def wrong_type(rng: random.Random, spec: Spec) -> Spec:
     holder, key = rng.choice(places(spec))
-    holder[key] = rng.choice([True, False, {}, {"a": 1}, [[]], [None], {"a": [1, {"b": 2}]}, 1.5e300, -1])
+    holder[key] = rng.choice(
+        [True, False, {}, {"a": 1}, [[]], [None], {"a": [1, {"b": 2}]}, 1.5e300, -1]
+    )
     return spec
 
 
 def quantities(spec: Spec) -> list[tuple[Any, Any]]:
-    return [(holder, key) for holder, key in places(spec) if isinstance(holder[key], str) and " " in holder[key]]
+    return [
+        (holder, key)
+        for holder, key in places(spec)
+        if isinstance(holder[key], str) and " " in holder[key]
+    ]
 
 
 def unit_missing(rng: random.Random, spec: Spec) -> Spec:
     holder, key = rng.choice(quantities(spec))
-    holder[key] = rng.choice([str(rng.randrange(1, 10**9)), rng.randrange(1, 10**9), rng.random() + 0.1])
+    holder[key] = rng.choice(
+        [str(rng.randrange(1, 10**9)), rng.randrange(1, 10**9), rng.random() + 0.1]
+    )
     return spec
 
 
@@ -237,9 +271,13 @@ def number_wrong(rng: random.Random, spec: Spec) -> Spec:
 
 def out_of_range(rng: random.Random, spec: Spec) -> Spec:
     if "pipeline" in spec and rng.random() < 0.5:
-        spec["pipeline"]["micro_batches"] = rng.choice([0, -1, 1001, 10**12, 2.5, "3", rng.randrange(1001, 10**9)])
+        spec["pipeline"]["micro_batches"] = rng.choice(
+            [0, -1, 1001, 10**12, 2.5, "3", rng.randrange(1001, 10**9)]
+        )
     else:
-        spec["weight"] = rng.choice([0, -1, -rng.random(), 10**9 + 1, 1e300, "1", rng.randrange(10**9 + 1, 10**15)])
+        spec["weight"] = rng.choice(
+            [0, -1, -rng.random(), 10**9 + 1, 1e300, "1", rng.randrange(10**9 + 1, 10**15)]
+        )
     return spec
 
 
@@ -264,7 +302,10 @@ def workers_wrong(rng: random.Random, spec: Spec) -> Spec:
             "h1, h2",
             None,
             [*workers, rng.randrange(100)],
-            [*workers, rng.choice(["h 1", "1h", "", "h1;", "\u00e9", "h" * 33, "../h1", "h1\n", "<b>"])],
+            [
+                *workers,
+                rng.choice(["h 1", "1h", "", "h1;", "\u00e9", "h" * 33, "../h1", "h1\n", "<b>"]),
+            ],
             dict.fromkeys(workers, 1),
         ]
     )
@@ -273,13 +314,32 @@ def workers_wrong(rng: random.Random, spec: Spec) -> Spec:
 
 def name_wrong(rng: random.Random, spec: Spec) -> Spec:
     spec["job"] = rng.choice(
-        ["", " ", "a b", "1a", "a/b", "x" * rng.randrange(33, 5000), "a\u0000", "\u202ejob", None, 7, ["a"]]
+        [
+            "",
+            " ",
+            "a b",
+            "1a",
+            "a/b",
+            "x" * rng.randrange(33, 5000),
+            "a\u0000",
+            "\u202ejob",
+            None,
+            7,
+            ["a"],
+        ]
     )
     return spec
 
 
 def other_parallelism(rng: random.Random, spec: Spec) -> Spec:
-    others = ["tensor", "Data", "", "pipeline " if spec["parallelism"] == "pipeline" else "data ", None, 1]
+    others = [
+        "tensor",
+        "Data",
+        "",
+        "pipeline " if spec["parallelism"] == "pipeline" else "data ",
+        None,
+        1,
+    ]
     others.append("data" if spec["parallelism"] == "pipeline" else "pipeline")
     spec["parallelism"] = rng.choice(others)
     return spec
@@ -293,11 +353,13 @@ def gradient_alone(rng: random.Random, spec: Spec) -> Spec | None:
     return spec
 
 
-# --- no job of this fabric -------------------------------------------------------------------------------------------
+# -- no job of this fabric -------------------------------------------------------------------------
 
 
 def stranger(rng: random.Random, spec: Spec) -> Spec:
-    spec["workers"][rng.randrange(len(spec["workers"]))] = f"{rng.choice('ghij')}{rng.randrange(5, 10**6)}"
+    spec["workers"][rng.randrange(len(spec["workers"]))] = (
+        f"{rng.choice('ghij')}{rng.randrange(5, 10**6)}"
+    )
     return spec
 
 

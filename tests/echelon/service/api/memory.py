@@ -41,7 +41,12 @@ JOB: dict[str, Any] = {
 @cache
 def config() -> ServiceConfig:
     links = [{"between": ends, "rate": "1 Gbit/s"} for ends in (*HOSTS.items(), ("s1", "s2"))]
-    fabric = {"fabric": "f", "hosts": [*HOSTS], "switches": ["s1", "s2"], "links": [*map(_plain, links)]}
+    fabric = {
+        "fabric": "f",
+        "hosts": [*HOSTS],
+        "switches": ["s1", "s2"],
+        "links": [*map(_plain, links)],
+    }
     service = {
         "service": "api",
         "fabric": "fabric.yaml",
@@ -115,8 +120,12 @@ class MemoryService(ControllerService):
         async def raise_term(_: Leadership, term: int) -> int:
             return term
 
-        leadership = Leadership(Candidate("c", "http://c"), 1, raise_term=raise_term, resign=cast(Any, None))
-        leader = _Leader(self.config, cast(Any, self.store), leadership, Metrics("0"), rng=random.Random(1))
+        leadership = Leadership(
+            Candidate("c", "http://c"), 1, raise_term=raise_term, resign=cast(Any, None)
+        )
+        leader = _Leader(
+            self.config, cast(Any, self.store), leadership, Metrics("0"), rng=random.Random(1)
+        )
         # Nobody connects with the switches.
         leader.switches.run_in = lambda _: None  # type: ignore[method-assign]
         await leader.open()

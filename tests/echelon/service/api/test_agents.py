@@ -1,4 +1,6 @@
-"""Reports of agents over HTTP: kept over a kill of the service, and refused with one line where they are wrong."""
+"""Reports of agents over HTTP: kept over a kill of the service, and refused with one line where
+they are wrong.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ SEEN = [("10.0.0.1", 41000 + number, "10.0.0.2", 29500) for number in range(3)]
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     with TemporaryDirectory(prefix="lab-") as directory:
-        (Path(directory) / "tokens.yaml").write_text(f"tokens:\n{OPERATOR.entry}{READER.entry}{HOST_AGENT.entry}")
+        (Path(directory) / "tokens.yaml").write_text(
+            f"tokens:\n{OPERATOR.entry}{READER.entry}{HOST_AGENT.entry}"
+        )
         made = Lab(Path(directory), STAR, api={"listen": "127.0.0.1:0", "tokens": "tokens.yaml"})
         made.start()
         try:
@@ -94,10 +98,19 @@ def damaged(rng: random.Random) -> object:
     one: dict[str, Any] = dict(GOOD)
     end = rng.choice(("local", "remote"))
     ways: tuple[Callable[[], object], ...] = (
-        lambda: {"connections": [*[GOOD] * rng.randrange(3), {**one, end: rng.choice((*ENDPOINTS, *FOREIGN))}]},
+        lambda: {
+            "connections": [
+                *[GOOD] * rng.randrange(3),
+                {**one, end: rng.choice((*ENDPOINTS, *FOREIGN))},
+            ]
+        },
         lambda: {"connections": [{key: value for key, value in one.items() if key != end}]},
         lambda: {"connections": [{**one, rng.choice(("port", "Local", "", "job")): "10.0.0.1:1"}]},
-        lambda: {"connections": rng.choice((None, 3, "all", {}, {"local": 1}, [None], [[]], ["10.0.0.1:1"], [[[]]]))},
+        lambda: {
+            "connections": rng.choice(
+                (None, 3, "all", {}, {"local": 1}, [None], [[]], ["10.0.0.1:1"], [[[]]])
+            )
+        },
         lambda: {"connections": [one], rng.choice(("job", "host", "Connections")): "a"},
         lambda: rng.choice(([], {}, None, "x", 1, [one])),
         lambda: {"connections": [{"local": one["remote"], "remote": one["local"]}]},
@@ -106,10 +119,43 @@ def damaged(rng: random.Random) -> object:
     return rng.choice(ways)()
 
 
-DURATIONS = (None, 7, True, "", "0 s", "-1 s", "1", "1e400 s", "5 MB", "nan s", "9" * 400 + " s", ["1 s"], {})
-SIZES = (None, 7, True, "", "0 B", "-1 B", "1", "1e400 MB", "5 s", "9" * 400 + " B", ["1 B"], {}, "\x1b[2J1 B")
+DURATIONS = (
+    None,
+    7,
+    True,
+    "",
+    "0 s",
+    "-1 s",
+    "1",
+    "1e400 s",
+    "5 MB",
+    "nan s",
+    "9" * 400 + " s",
+    ["1 s"],
+    {},
+)
+SIZES = (
+    None,
+    7,
+    True,
+    "",
+    "0 B",
+    "-1 B",
+    "1",
+    "1e400 MB",
+    "5 s",
+    "9" * 400 + " B",
+    ["1 B"],
+    {},
+    "\x1b[2J1 B",
+)
 HOSTS = ("", "h1", "h3", "h9", "h 2", "\x1b[2J", "h2\n", "x" * 5000, "10.0.0.2", "../h2")
-MEASURED: dict[str, Any] = {"duration": "200 ms", "sent": {"h2": "1 MB"}, "retransmitted": "3 kB", "stalled": "5 ms"}
+MEASURED: dict[str, Any] = {
+    "duration": "200 ms",
+    "sent": {"h2": "1 MB"},
+    "retransmitted": "3 kB",
+    "stalled": "5 ms",
+}
 
 
 def mismeasured(rng: random.Random) -> object:
@@ -119,11 +165,19 @@ def mismeasured(rng: random.Random) -> object:
         lambda: {"iterations": [MEASURED, {**MEASURED, "duration": rng.choice(DURATIONS)}]},
         lambda: {"iterations": [{**MEASURED, "sent": {"h2": rng.choice(SIZES)}}]},
         lambda: {"iterations": [{**MEASURED, "sent": {rng.choice(HOSTS): "1 MB"}}]},
-        lambda: {"iterations": [{**MEASURED, "sent": rng.choice(([], "h2", 7, None, [["h2", "1 MB"]]))}]},
-        lambda: {"iterations": [{**MEASURED, key: rng.choice((7, True, "", "-1", "1 parsec", [], {}))}]},
+        lambda: {
+            "iterations": [{**MEASURED, "sent": rng.choice(([], "h2", 7, None, [["h2", "1 MB"]]))}]
+        },
+        lambda: {
+            "iterations": [{**MEASURED, key: rng.choice((7, True, "", "-1", "1 parsec", [], {}))}]
+        },
         lambda: {"iterations": [{**MEASURED, rng.choice(("job", "", "Sent")): "1 MB"}]},
-        lambda: {"iterations": [{name: value for name, value in MEASURED.items() if name != "duration"}]},
-        lambda: {"iterations": rng.choice((None, 3, "all", {}, MEASURED, [None], [[]], [[MEASURED]]))},
+        lambda: {
+            "iterations": [{name: value for name, value in MEASURED.items() if name != "duration"}]
+        },
+        lambda: {
+            "iterations": rng.choice((None, 3, "all", {}, MEASURED, [None], [[]], [[MEASURED]]))
+        },
         lambda: {"iterations": [MEASURED] * rng.randrange(17, 100)},
         lambda: {"iterations": [{**MEASURED, "sent": {"h2": f"{rng.randrange(10**9, 10**12)} B"}}]},
         lambda: {"iterations": [{**MEASURED, "duration": "1 ns", "retransmitted": "1 GB"}]},
@@ -137,7 +191,9 @@ def test_wrong_measurements_are_refused_with_one_line_and_change_nothing(daemon:
     rng = random.Random(18)
     headers = {"Authorization": f"Bearer {HOST_AGENT.token}", "Content-Type": "application/json"}
     with (
-        httpx.Client(base_url=daemon.wait_listening(), headers=headers, timeout=60, trust_env=False) as http,
+        httpx.Client(
+            base_url=daemon.wait_listening(), headers=headers, timeout=60, trust_env=False
+        ) as http,
         Client(daemon.wait_listening(), READER.token) as reader,
     ):
         assert http.put("/jobs/a/iterations/h1", json={"iterations": [MEASURED]}).status_code == 200
@@ -145,7 +201,9 @@ def test_wrong_measurements_are_refused_with_one_line_and_change_nothing(daemon:
         assert before[0].sent_bytes == {"h2": 1_000_000}
         codes = set()
         for _ in range(examples(400)):
-            answer = http.put("/jobs/a/iterations/h1", content=json.dumps(mismeasured(rng)).encode())
+            answer = http.put(
+                "/jobs/a/iterations/h1", content=json.dumps(mismeasured(rng)).encode()
+            )
             assert answer.status_code in (400, 404, 413, 422), answer.text
             error = answer.json()["error"]
             assert error["reason"].isprintable()
@@ -155,18 +213,32 @@ def test_wrong_measurements_are_refused_with_one_line_and_change_nothing(daemon:
             codes.add(error["code"])
         assert http.put("/jobs/a/iterations/h1", content=b" " * (2 << 20)).status_code == 413
         for host, status in (("h3", 404), ("h9", 404), ("%00", 404), ("h1%2Fh2", 403)):
-            assert http.put(f"/jobs/a/iterations/{host}", json={"iterations": []}).status_code == status
+            assert (
+                http.put(f"/jobs/a/iterations/{host}", json={"iterations": []}).status_code
+                == status
+            )
         assert http.put("/jobs/nobody/iterations/h1", json={"iterations": []}).status_code == 403
         assert http.get("/jobs/a").status_code == 403
         assert reader.job("a").measurements == before
-    assert {"out-of-range", "limit-reached", "missing-key", "unknown-key", "unknown-unit", "unknown-host"} <= codes
+    assert {
+        "out-of-range",
+        "limit-reached",
+        "missing-key",
+        "unknown-key",
+        "unknown-unit",
+        "unknown-host",
+    } <= codes
     assert not daemon.events("fault")
 
 
-def test_wrong_reports_are_refused_with_one_line_and_change_nothing(lab: Lab, daemon: Daemon) -> None:
+def test_wrong_reports_are_refused_with_one_line_and_change_nothing(
+    lab: Lab, daemon: Daemon
+) -> None:
     rng = random.Random(17)
     headers = {"Authorization": f"Bearer {OPERATOR.token}", "Content-Type": "application/json"}
-    with httpx.Client(base_url=daemon.wait_listening(), headers=headers, timeout=60, trust_env=False) as http:
+    with httpx.Client(
+        base_url=daemon.wait_listening(), headers=headers, timeout=60, trust_env=False
+    ) as http:
         assert http.put("/jobs/a/connections/h1", json={"connections": [GOOD]}).status_code == 200
         before = http.get("/jobs/a/connections").json()
         codes = set()
@@ -180,8 +252,18 @@ def test_wrong_reports_are_refused_with_one_line_and_change_nothing(lab: Lab, da
             assert len(error["reason"]) < 600
             codes.add(error["code"])
         for host, status in (("h3", 404), ("h9", 404), ("%00", 404), ("h1%2Fh2", 404)):
-            assert http.put(f"/jobs/a/connections/{host}", json={"connections": []}).status_code == status
+            assert (
+                http.put(f"/jobs/a/connections/{host}", json={"connections": []}).status_code
+                == status
+            )
         assert http.put("/jobs/nobody/connections/h1", json={"connections": []}).status_code == 404
         assert http.get("/jobs/a/connections").json() == before
-    assert {"not-an-address", "not-allowed", "out-of-range", "missing-key", "unknown-key", "limit-reached"} <= codes
+    assert {
+        "not-an-address",
+        "not-allowed",
+        "out-of-range",
+        "missing-key",
+        "unknown-key",
+        "limit-reached",
+    } <= codes
     assert not daemon.events("fault")

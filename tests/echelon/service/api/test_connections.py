@@ -68,7 +68,7 @@ def ask(connection: socket.socket) -> None:
         received += piece
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 def test_the_longest_idle_connection_makes_room() -> None:
@@ -95,7 +95,9 @@ def test_an_address_leaves_others_their_connections() -> None:
 
 def test_all_addresses_together_are_limited() -> None:
     with limited(total=3) as running, ExitStack() as held:
-        several = [held.enter_context(connect(running, f"127.0.0.{number}")) for number in range(1, 6)]
+        several = [
+            held.enter_context(connect(running, f"127.0.0.{number}")) for number in range(1, 6)
+        ]
         for connection in several[:2]:
             assert is_closed(connection)
         for connection in several[2:]:
@@ -104,7 +106,9 @@ def test_all_addresses_together_are_limited() -> None:
 
 def test_a_unix_socket_has_no_address(tmp_path: Path) -> None:
     listen = ListenAddress(None, 0, tmp_path / "s")
-    settings = ServerSettings(listen, connections=ConnectionLimits(total=3, per_address=1, request_s=PATIENT))
+    settings = ServerSettings(
+        listen, connections=ConnectionLimits(total=3, per_address=1, request_s=PATIENT)
+    )
     with serving(APP, settings), ExitStack() as held:
         several = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4)]
         for connection in several:
@@ -122,7 +126,9 @@ def test_a_request_under_way_is_never_closed() -> None:
             client.register_job(JOB)
         busy = [held.enter_context(connect(running)) for _ in range(2)]
         for number, connection in enumerate(busy, 1):
-            connection.sendall(b"GET /jobs/d?wait_s=60 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            connection.sendall(
+                b"GET /jobs/d?wait_s=60 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
             while running.call(lambda: service.waiting) < number:
                 pass
         assert is_closed(held.enter_context(connect(running)))
@@ -132,7 +138,7 @@ def test_a_request_under_way_is_never_closed() -> None:
         ask(held.enter_context(connect(running)))
 
 
-# --- strangers --------------------------------------------------------------------------------------------------------
+# -- strangers -------------------------------------------------------------------------------------
 
 TOKENS = Tokens([TokenSpec(name="ops", role="operator", sha256=digest("secret"))])
 KNOWN = b"GET /status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n"
@@ -173,7 +179,9 @@ def test_strangers_who_do_not_read_keep_nobody_out(limits: dict[str, int]) -> No
 
 
 @pytest.mark.parametrize("limits", [{"per_address": 4}, {"total": 4}])
-def test_a_stranger_does_not_take_the_place_of_an_idle_client_with_a_token(limits: dict[str, int]) -> None:
+def test_a_stranger_does_not_take_the_place_of_an_idle_client_with_a_token(
+    limits: dict[str, int],
+) -> None:
     with guarded(**limits) as running, ExitStack() as held:
         known = [held.enter_context(connect(running)) for _ in range(4)]
         for connection in known:
@@ -185,7 +193,9 @@ def test_a_stranger_does_not_take_the_place_of_an_idle_client_with_a_token(limit
             assert answered(connection) == b"HTTP/1.1 200 OK"
 
 
-def test_who_shows_a_token_does_not_stand_in_line_behind_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_shows_a_token_does_not_stand_in_line_behind_strangers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "STRANGERS_PER_S", 1)
     with guarded() as running, ExitStack() as held:
         strangers = [held.enter_context(connect(running)) for _ in range(150)]
@@ -198,7 +208,9 @@ def test_who_shows_a_token_does_not_stand_in_line_behind_strangers(monkeypatch: 
         assert len(select.select(strangers, [], [], 0)[0]) < len(strangers) / 2
 
 
-def test_strangers_of_an_address_do_not_stand_in_line_behind_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_of_an_address_do_not_stand_in_line_behind_those_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "STRANGERS_PER_S", 4)
     with guarded() as running, ExitStack() as held:
         crowd = [held.enter_context(connect(running)) for _ in range(200)]
@@ -246,11 +258,13 @@ def test_a_large_answer_is_sent_in_pieces() -> None:
         return {"type": "http.request"}
 
     gate = Gate(Response(content), ApiSettings())
-    asyncio.run(gate({"type": "http", "method": "GET", "path": "/docs", "headers": []}, receive, send))
+    asyncio.run(
+        gate({"type": "http", "method": "GET", "path": "/docs", "headers": []}, receive, send)
+    )
     assert sizes[1:] == [(PIECE, True)] * 3 + [(1, False)]
 
 
-# --- times -----------------------------------------------------------------------------------------------------------
+# -- times -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", ASKED[:-2]])
@@ -280,7 +294,10 @@ def test_a_client_that_begins_no_handshake_is_closed(tmp_path: Path) -> None:
     authority.issue("server")
     tls = ServerTls(authority.home / "server.crt", authority.home / "server.key", None)
     limits = ConnectionLimits(per_address=2, request_s=SOON)
-    with serving(APP, ServerSettings(LOCALHOST, tls, limits)) as running, connect(running) as connection:
+    with (
+        serving(APP, ServerSettings(LOCALHOST, tls, limits)) as running,
+        connect(running) as connection,
+    ):
         assert is_closed(connection)
     limits = ConnectionLimits(per_address=2, request_s=PATIENT)
     with serving(APP, ServerSettings(LOCALHOST, tls, limits)) as running, ExitStack() as held:
@@ -293,7 +310,7 @@ def test_a_client_that_begins_no_handshake_is_closed(tmp_path: Path) -> None:
         assert is_closed(several[3])
 
 
-# --- descriptors -----------------------------------------------------------------------------------------------------
+# -- descriptors -----------------------------------------------------------------------------------
 
 
 class _Exhausted(socket.socket):

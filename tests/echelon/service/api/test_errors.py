@@ -11,7 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from echelon.controller.machine.errors import ConflictError, RefusedError, UnavailableError, UnknownError
+from echelon.controller.machine.errors import (
+    ConflictError,
+    RefusedError,
+    UnavailableError,
+    UnknownError,
+)
 from echelon.model.documents import DocumentError, read_document
 from echelon.model.jobs.spec import load_job_spec
 from tests.echelon.files.test_malformed import BROKEN, LOADERS
@@ -23,7 +28,9 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def http(api: Api) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {api.operator}"}, trust_env=False) as client:
+    with httpx.Client(
+        base_url=api.url, headers={"Authorization": f"Bearer {api.operator}"}, trust_env=False
+    ) as client:
         yield client
 
 
@@ -67,13 +74,19 @@ def assert_same_words(http: httpx.Client, directory: Path) -> None:
         for method, path in paths:
             error = fault(http.request(method, path, content=body, headers=JSON), 422)
             expected = caught.value
-            assert (error["code"], error["path"], error["reason"]) == (expected.code, expected.path, expected.reason)
+            assert (error["code"], error["path"], error["reason"]) == (
+                expected.code,
+                expected.path,
+                expected.reason,
+            )
         compared += 1
     # The rest are faults of YAML, which JSON cannot have.
     assert compared >= len(JOB_FAULTS) - 12
 
 
-def test_a_faulty_job_is_refused_in_the_words_of_the_files_loader(http: httpx.Client, tmp_path: Path) -> None:
+def test_a_faulty_job_is_refused_in_the_words_of_the_files_loader(
+    http: httpx.Client, tmp_path: Path
+) -> None:
     assert_same_words(http, tmp_path)
 
 
@@ -120,9 +133,16 @@ def test_bodies_are_json_and_say_so(http: httpx.Client, content_type: str | None
     assert http.get("/jobs").json() == []
 
 
-@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", 'Application/JSON;charset="UTF-8"'])
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", 'Application/JSON;charset="UTF-8"']
+)
 def test_content_types_of_json(http: httpx.Client, content_type: str) -> None:
-    assert http.post("/jobs", content=json.dumps(JOB), headers={"Content-Type": content_type}).status_code == 201
+    assert (
+        http.post(
+            "/jobs", content=json.dumps(JOB), headers={"Content-Type": content_type}
+        ).status_code
+        == 201
+    )
 
 
 def test_no_such_path_and_no_such_method(http: httpx.Client) -> None:
@@ -183,7 +203,9 @@ def test_a_standby_names_the_leader(http: httpx.Client, api: Api) -> None:
     assert http.get("/jobs/a%20b").headers["location"] == "https://ctl2:8080/jobs/a%20b"
 
 
-def test_a_fault_of_the_controller(http: httpx.Client, api: Api, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_the_controller(
+    http: httpx.Client, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
     api.service.fault = RuntimeError("inner detail")
     with caplog.at_level(logging.ERROR, "echelon.api"):
         error = fault(http.get("/jobs"), 500)

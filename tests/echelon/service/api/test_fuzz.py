@@ -1,5 +1,5 @@
-"""The daemon's API under schemathesis: requests made from its own OpenAPI document, right ones and wrong ones, with a
-token of either role and with none."""
+"""The daemon's API under schemathesis: requests made from its own OpenAPI document, right ones and
+wrong ones, with a token of either role and with none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ def fuzzed() -> Iterator[Fuzzed]:
             url = daemon.wait_listening()
             with Client(url, operator.token) as client:
                 client.register_job(ring(NAME, ["h1", "h2"]))
-            made = [requests_of(one, mode) for one in operations(url, operator.token) for mode in modes(one)]
+            made = [
+                requests_of(one, mode)
+                for one in operations(url, operator.token)
+                for mode in modes(one)
+            ]
             yield Fuzzed(url, operator.token, reader.token, made)
             assert not daemon.events("fault")
             assert daemon.alive
@@ -73,7 +77,8 @@ def operations(url: str, token: str) -> Sequence[Operation]:
             # Tokens are ours to choose.
             "generation": {"with-security-parameters": False},
             "checks": {
-                # A schema cannot say which hosts there are, how long lists must be and which section goes with what.
+                # A schema cannot say which hosts there are, how long lists must be and which
+                # section goes with what.
                 "positive_data_acceptance": {"expected-statuses": ["2xx", "404", "409", "422"]},
             },
         }
@@ -91,7 +96,9 @@ Judge = Callable[[Any, Any], None]
 
 
 def as_documented(case: Any, response: Any) -> None:
-    """Run all of schemathesis's checks: no fault; status, content and headers as documented; wrong data refused."""
+    """Run all of schemathesis's checks: no fault; status, content and headers as documented; wrong
+    data refused.
+    """
     case.validate_response(response)
     if response.status_code >= 400:
         error = response.json()["error"]
@@ -112,10 +119,16 @@ def as_stranger(case: Any, response: Any) -> None:
 
 
 def modes(operation: Operation) -> Sequence[GenerationMode]:
-    """Return the modes of generation: names in paths may be anything, so only bodies and queries can be wrong."""
+    """Return the modes of generation: names in paths may be anything, so only bodies and queries
+    can be wrong.
+    """
     definition = operation.definition.raw
     takes = {parameter["in"] for parameter in definition.get("parameters", ())}
-    return list(GenerationMode) if "requestBody" in definition or "query" in takes else [GenerationMode.POSITIVE]
+    return (
+        list(GenerationMode)
+        if "requestBody" in definition or "query" in takes
+        else [GenerationMode.POSITIVE]
+    )
 
 
 def requests_of(operation: Operation, mode: GenerationMode) -> Any:
@@ -138,8 +151,8 @@ def fit(case: Any) -> Any:
 
 
 def fuzz(fuzzed: Fuzzed, token: str | None, judge: Judge, examples: int) -> int:
-    """Send to every operation `examples` requests made to be right, and as many made to be wrong. Return the number
-    sent.
+    """Send to every operation `examples` requests made to be right, and as many made to be wrong.
+    Return the number sent.
     """
     sent = 0
     limited = settings(

@@ -33,7 +33,9 @@ from tests.echelon.service.api.test_errors import fault
 
 
 def operations(api: Api) -> list[tuple[str, str]]:
-    """Return every method and path of the API's own document, with names in the place of parameters."""
+    """Return every method and path of the API's own document, with names in the place of
+    parameters.
+    """
     return [
         (method.upper(), re.sub(r"\{\w+\}", "s1", path))
         for path, methods in api.app.openapi()["paths"].items()
@@ -75,7 +77,15 @@ def test_nothing_without_a_token(http: httpx.Client, api: Api) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["", "Bearer", "Basic b3BzOm9wcw==", "bearer wrong", "Bearer échelon", "Bearer " + "x" * 8000, "TOKEN"],
+    [
+        "",
+        "Bearer",
+        "Basic b3BzOm9wcw==",
+        "bearer wrong",
+        "Bearer échelon",
+        "Bearer " + "x" * 8000,
+        "TOKEN",
+    ],
 )
 def test_nothing_with_a_wrong_token(http: httpx.Client, header: str) -> None:
     fault(http.get("/jobs", headers={b"Authorization": header.encode()}), 401)
@@ -84,8 +94,13 @@ def test_nothing_with_a_wrong_token(http: httpx.Client, header: str) -> None:
 def test_a_token_is_accepted_in_one_header_only(http: httpx.Client, api: Api) -> None:
     value = f"Bearer {api.operator}"
     assert http.get("/jobs", headers=[("Authorization", value)]).status_code == 200
-    assert http.get("/jobs", headers=[("Authorization", value), ("Authorization", value)]).status_code == 401
-    assert http.get("/jobs", headers={"authorization": f"bEaReR   {api.operator}"}).status_code == 200
+    assert (
+        http.get("/jobs", headers=[("Authorization", value), ("Authorization", value)]).status_code
+        == 401
+    )
+    assert (
+        http.get("/jobs", headers={"authorization": f"bEaReR   {api.operator}"}).status_code == 200
+    )
     assert http.get(f"/jobs?token={api.operator}").status_code == 401
 
 
@@ -95,30 +110,61 @@ def test_a_read_only_token_changes_nothing(http: httpx.Client, api: Api) -> None
         if method == "GET":
             assert response.status_code in (200, 404)
         else:
-            assert "'eyes' is read-only (use one with the role operator)" in fault(response, 403)["reason"]
+            assert (
+                "'eyes' is read-only (use one with the role operator)"
+                in fault(response, 403)["reason"]
+            )
     assert api.service.machine.jobs.jobs == {}
     assert not api.service.machine.jobs.drained
 
 
 def test_an_agent_reports_of_its_jobs_and_does_nothing_else(http: httpx.Client, api: Api) -> None:
-    http.post("/jobs", headers=bearer(api.operator), json={**JOB, "recognition": {"by": "agent", "idle_gap": "50 ms"}})
+    http.post(
+        "/jobs",
+        headers=bearer(api.operator),
+        json={**JOB, "recognition": {"by": "agent", "idle_gap": "50 ms"}},
+    )
     of_agents = re.compile("/jobs/s1/(connections|connections/s1|iterations/s1)")
     assert len([1 for _, path in operations(api) if of_agents.fullmatch(path)]) == 3
     for method, path in operations(api):
         if path not in OPEN:
-            reason = fault(http.request(method, path, headers=bearer(api.agent), json={}), 403)["reason"]
-            assert "'h1-agent' is for other jobs: d" in reason if of_agents.fullmatch(path) else "is agent" in reason
+            reason = fault(http.request(method, path, headers=bearer(api.agent), json={}), 403)[
+                "reason"
+            ]
+            assert (
+                "'h1-agent' is for other jobs: d" in reason
+                if of_agents.fullmatch(path)
+                else "is agent" in reason
+            )
     assert http.get("/jobs/d/connections", headers=bearer(api.agent)).status_code == 200
-    assert http.put("/jobs/d/connections/h1", headers=bearer(api.agent), json={"connections": []}).status_code == 200
-    assert http.put("/jobs/d/iterations/h1", headers=bearer(api.agent), json={"iterations": []}).status_code == 200
+    assert (
+        http.put(
+            "/jobs/d/connections/h1", headers=bearer(api.agent), json={"connections": []}
+        ).status_code
+        == 200
+    )
+    assert (
+        http.put(
+            "/jobs/d/iterations/h1", headers=bearer(api.agent), json={"iterations": []}
+        ).status_code
+        == 200
+    )
     for path in (
         "/jobs/d",
         "/jobs/other%2F..%2Fd/connections",
         "/jobs/d/connections/../../other",
         "/jobs/d/iterations",
     ):
-        assert http.request("PUT", path, headers=bearer(api.agent), json={}).status_code in (403, 404, 405), path
-        assert http.request("DELETE", path, headers=bearer(api.agent)).status_code in (403, 404, 405), path
+        assert http.request("PUT", path, headers=bearer(api.agent), json={}).status_code in (
+            403,
+            404,
+            405,
+        ), path
+        assert http.request("DELETE", path, headers=bearer(api.agent)).status_code in (
+            403,
+            404,
+            405,
+        ), path
     assert list(api.service.machine.jobs.jobs) == ["d"]
 
 
@@ -170,7 +216,9 @@ def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
 
     for module in (body, jobs):
         monkeypatch.setattr(module, "parse_document", seen)
-    monkeypatch.setattr(api.app.state, "settings", replace(api.app.state.settings, body_bytes=10**6))
+    monkeypatch.setattr(
+        api.app.state, "settings", replace(api.app.state.settings, body_bytes=10**6)
+    )
     loop_thread = api.serving.call(threading.current_thread)
     section = {"micro_batches": 1, "activation": "1 MB", "forward": ["1 s"] * 30_000}
     spec = {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2"], "pipeline": section}
@@ -179,7 +227,9 @@ def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
         ("/jobs", spec, "has 30000 values but 2 workers"),
         ("/jobs/x/distances", report, "'B' is not a unit of duration"),
     ]:
-        assert reason in fault(http.post(path, json=sent, headers=bearer(api.operator)), 422)["reason"]
+        assert (
+            reason in fault(http.post(path, json=sent, headers=bearer(api.operator)), 422)["reason"]
+        )
     assert len(threads) == 2
     assert loop_thread not in threads
 
@@ -190,13 +240,20 @@ def test_a_key_of_a_whole_page_is_shortened(http: httpx.Client, api: Api) -> Non
 
 
 def test_bodies_that_nobody_reads_do_no_harm(http: httpx.Client, api: Api) -> None:
-    for method, path in [("GET", "/jobs"), ("DELETE", "/jobs/x"), ("PATCH", "/jobs"), ("GET", "/healthz")]:
+    for method, path in [
+        ("GET", "/jobs"),
+        ("DELETE", "/jobs/x"),
+        ("PATCH", "/jobs"),
+        ("GET", "/healthz"),
+    ]:
         response = http.request(method, path, content=b"x" * 10**6, headers=bearer(api.operator))
         assert response.status_code in (200, 404, 405)
 
 
 @contextmanager
-def serving_open(settings: ApiSettings | None = None) -> Iterator[tuple[MemoryService, Serving, httpx.Client]]:
+def serving_open(
+    settings: ApiSettings | None = None,
+) -> Iterator[tuple[MemoryService, Serving, httpx.Client]]:
     """Serve the API without tokens."""
     service = MemoryService()
     with (
@@ -207,14 +264,21 @@ def serving_open(settings: ApiSettings | None = None) -> Iterator[tuple[MemorySe
 
 
 def connect(running: Serving) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", running.server.port or 0), timeout=TIMEOUT_S)
+    connection = socket.create_connection(
+        ("127.0.0.1", running.server.port or 0), timeout=TIMEOUT_S
+    )
     connection.settimeout(TIMEOUT_S)
     return connection
 
 
 def test_a_body_that_does_not_come() -> None:
-    with serving_open(ApiSettings(body_timeout_s=0.05)) as (_, running, _), connect(running) as connection:
-        connection.sendall(b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+    with (
+        serving_open(ApiSettings(body_timeout_s=0.05)) as (_, running, _),
+        connect(running) as connection,
+    ):
+        connection.sendall(
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         connection.sendall(b"Content-Length: 100\r\n\r\n{")
         answer = connection.makefile("rb").read()  # to the end: the connection is closed
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -226,7 +290,9 @@ def test_a_client_that_leaves_in_the_middle(caplog: pytest.LogCaptureFixture) ->
     told: queue.Queue[Exchange] = queue.Queue()
     with serving_open(ApiSettings(observe=told.put)) as (service, running, _):
         with connect(running) as connection:
-            connection.sendall(b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+            connection.sendall(
+                b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            )
             connection.sendall(b"Content-Length: 100\r\n\r\n{")
         exchange = told.get(timeout=TIMEOUT_S)
         assert service.machine.jobs.jobs == {}
@@ -235,11 +301,16 @@ def test_a_client_that_leaves_in_the_middle(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_requests_at_a_time() -> None:
-    with serving_open(ApiSettings(requests=2)) as (service, running, http), ExitStack() as open_connections:
+    with (
+        serving_open(ApiSettings(requests=2)) as (service, running, http),
+        ExitStack() as open_connections,
+    ):
         http.post("/jobs", json=JOB)
         waiting = [open_connections.enter_context(connect(running)) for _ in range(2)]
         for connection in waiting:
-            connection.sendall(b"GET /jobs/d?wait_s=60 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            connection.sendall(
+                b"GET /jobs/d?wait_s=60 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
         while running.call(lambda: service.waiting) < 2:
             pass
         refused = http.get("/jobs")
@@ -267,7 +338,9 @@ def test_requests_at_a_time() -> None:
         ("127.0.0.1.rebound.example", 403),
     ],
 )
-def test_without_tokens_a_foreign_name_gets_nothing(open_api: httpx.Client, host: str, status: int) -> None:
+def test_without_tokens_a_foreign_name_gets_nothing(
+    open_api: httpx.Client, host: str, status: int
+) -> None:
     response = open_api.post("/jobs", json=JOB, headers={"Host": host})
     if status == 200:
         assert response.status_code in (200, 201)
@@ -284,10 +357,18 @@ def open_api() -> Iterator[httpx.Client]:
 
 def test_a_form_of_a_web_page_changes_nothing(open_api: httpx.Client) -> None:
     """A browser sends neither JSON nor PUT or DELETE without asking first."""
-    for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
-        response = open_api.post("/jobs", content=json.dumps(JOB), headers={"Content-Type": content_type})
+    for content_type in (
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    ):
+        response = open_api.post(
+            "/jobs", content=json.dumps(JOB), headers={"Content-Type": content_type}
+        )
         fault(response, 415)
-    answer = open_api.options("/jobs", headers={"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"})
+    answer = open_api.options(
+        "/jobs", headers={"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
+    )
     assert answer.status_code == 405
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -300,11 +381,15 @@ def test_metrics_may_be_open() -> None:
         with serving(app) as running, httpx.Client(base_url=running.url, trust_env=False) as http:
             assert http.get("/metrics").status_code == status
             assert http.get("/status").status_code == 401
-            assert app.openapi()["paths"]["/metrics"]["get"].get("security") == ([] if is_open else None)
+            assert app.openapi()["paths"]["/metrics"]["get"].get("security") == (
+                [] if is_open else None
+            )
 
 
 def settle(api: Api) -> None:
-    """Wait until a request is recorded, which happens after its answer was sent, in the same turn of the loop."""
+    """Wait until a request is recorded, which happens after its answer was sent, in the same turn
+    of the loop.
+    """
     api.serving.call(lambda: None)
 
 
@@ -323,7 +408,9 @@ def test_every_request_is_told(http: httpx.Client, api: Api) -> None:
         ("PUT", "", "/policy", 401, None, None),
         ("OTHER", "/healthz", "/healthz", 405, None, None),
     ]
-    assert all(exchange.client == "127.0.0.1" and exchange.duration_s > 0 for exchange in api.exchanges)
+    assert all(
+        exchange.client == "127.0.0.1" and exchange.duration_s > 0 for exchange in api.exchanges
+    )
 
 
 def test_the_access_log_has_a_line_for_each_and_no_token(
@@ -337,13 +424,20 @@ def test_the_access_log_has_a_line_for_each_and_no_token(
         settle(api)
     records = [record for record in caplog.records if record.name == "echelon.api"]
     told = [record.msg for record in records if isinstance(record.msg, dict)]
-    assert [(one["event"], one["method"], one["path"], one["status"], one["client"]) for one in told] == [
+    assert [
+        (one["event"], one["method"], one["path"], one["status"], one["client"]) for one in told
+    ] == [
         ("request", "GET", "/jobs", 200, "ops"),
         ("request", "GET", "/jobs/a\nb\x1b[31m", 404, "eyes"),
         ("request", "GET", "/jobs", 401, None),
         ("request", "GET", "/healthz", 200, None),
     ]
-    assert [record.levelno for record in records] == [logging.DEBUG, logging.DEBUG, logging.WARNING, logging.DEBUG]
+    assert [record.levelno for record in records] == [
+        logging.DEBUG,
+        logging.DEBUG,
+        logging.WARNING,
+        logging.DEBUG,
+    ]
     assert len({one["request"] for one in told}) == 4
     everything = caplog.text + "".join(str(record.__dict__) for record in caplog.records)
     for token in (api.operator, api.reader, "echelon_unknown"):
@@ -352,7 +446,9 @@ def test_the_access_log_has_a_line_for_each_and_no_token(
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[tuple[httpx.Client, list[Exchange], str]]:
-    """Yield an API with a token that may do little and one that may do all, the requests, and the second token."""
+    """Yield an API with a token that may do little and one that may do all, the requests, and the
+    second token.
+    """
     small, free = new_token("small", "operator"), new_token("free", "operator")
     entry = small.entry.replace("}", ", limits: {requests_per_s: 2, body: 100 B}}")
     (tmp_path / "tokens.yaml").write_text(f"tokens:\n{entry}{free.entry}")
@@ -365,7 +461,9 @@ def limited(tmp_path: Path) -> Iterator[tuple[httpx.Client, list[Exchange], str]
         yield client, exchanges, free.token
 
 
-def test_a_token_has_a_limit_on_requests_in_a_second(limited: tuple[httpx.Client, list[Exchange], str]) -> None:
+def test_a_token_has_a_limit_on_requests_in_a_second(
+    limited: tuple[httpx.Client, list[Exchange], str],
+) -> None:
     client, exchanges, free = limited
     answers = [client.get("/jobs") for _ in range(40)]
     refused = [answer for answer in answers if answer.status_code == 429]
@@ -378,17 +476,26 @@ def test_a_token_has_a_limit_on_requests_in_a_second(limited: tuple[httpx.Client
     assert client.get("/healthz").status_code == 200
 
 
-def test_a_token_has_a_limit_on_the_size_of_a_request(limited: tuple[httpx.Client, list[Exchange], str]) -> None:
+def test_a_token_has_a_limit_on_the_size_of_a_request(
+    limited: tuple[httpx.Client, list[Exchange], str],
+) -> None:
     client, _, free = limited
     body = json.dumps({**JOB, "note": "x" * 200}).encode()
     headers = {"Content-Type": "application/json"}
-    assert "limits.body of token 'small'" in fault(client.post("/jobs", content=body, headers=headers), 413)["reason"]
-    assert client.post("/jobs", content=body, headers={**headers, **bearer(free)}).status_code == 422
+    assert (
+        "limits.body of token 'small'"
+        in fault(client.post("/jobs", content=body, headers=headers), 413)["reason"]
+    )
+    assert (
+        client.post("/jobs", content=body, headers={**headers, **bearer(free)}).status_code == 422
+    )
 
 
 @given(st.integers(1, 50), st.lists(st.integers(0, 400).map(lambda ms: ms / 1000), max_size=200))
 def test_no_more_than_its_requests_in_any_time(per_s: int, pauses_s: list[float]) -> None:
-    """In t seconds at most per_s * (t + 1) requests pass; and whoever waits as long as it is told passes."""
+    """In t seconds at most per_s * (t + 1) requests pass; and whoever waits as long as it is told
+    passes.
+    """
     now = 1000.0
     rates = RequestRates(lambda: now)
     passed: list[float] = []

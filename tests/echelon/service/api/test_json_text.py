@@ -1,4 +1,6 @@
-"""The reader of bodies beside Python's own: the same values, and a refusal wherever that one is lax."""
+"""The reader of bodies beside Python's own: the same values, and a refusal wherever that one is
+lax.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from echelon.controller.service.api.body import JsonError, parse_json
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=20,
 )
@@ -27,7 +33,9 @@ def test_reads_what_python_writes(value: object, ascii_only: bool, indent: int |
 
 
 def strict(text: str) -> tuple[bool, object]:
-    """Return whether Python's parser takes it as JSON without a key given twice and without infinity, and its value."""
+    """Return whether Python's parser takes it as JSON without a key given twice and without
+    infinity, and its value.
+    """
 
     def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
         if len(dict(items)) != len(items):
@@ -43,12 +51,18 @@ def strict(text: str) -> tuple[bool, object]:
         return float(digits)
 
     try:
-        return True, json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=real)
+        return True, json.loads(
+            text, object_pairs_hook=pairs, parse_constant=constant, parse_float=real
+        )
     except ValueError:
         return False, None
 
 
-@given(st.lists(st.sampled_from([*'{}[]:,"\\ a1-.e\n', "null", '"a":', "NaN", '"b"']), max_size=12).map("".join))
+@given(
+    st.lists(
+        st.sampled_from([*'{}[]:,"\\ a1-.e\n', "null", '"a":', "NaN", '"b"']), max_size=12
+    ).map("".join)
+)
 def test_agrees_with_python_on_any_text(text: str) -> None:
     good, value = strict(text)
     if good:
@@ -102,7 +116,11 @@ def nested(depth: int) -> Any:
 def test_depth_is_that_of_lists_and_mappings_not_their_number() -> None:
     assert parse_json(json.dumps(nested(64)).encode()) == nested(64)
     assert parse_json(b"[" + b"[]," * 1000 + b"{}]") == [[]] * 1000 + [{}]
-    assert parse_json(json.dumps(["[" * 1000, '"[{' * 100, "\\" * 99]).encode()) == ["[" * 1000, '"[{' * 100, "\\" * 99]
+    assert parse_json(json.dumps(["[" * 1000, '"[{' * 100, "\\" * 99]).encode()) == [
+        "[" * 1000,
+        '"[{' * 100,
+        "\\" * 99,
+    ]
 
 
 def test_both_halves_of_a_character_are_one() -> None:
@@ -114,7 +132,9 @@ def test_a_byte_order_mark_is_passed_over() -> None:
 
 
 def test_an_open_text_of_many_quotes_is_read_once() -> None:
-    """Each of its escaped quotes could be taken for a new start; a megabyte would then take hours."""
+    """Each of its escaped quotes could be taken for a new start; a megabyte would then take
+    hours.
+    """
     raw = b"[" * 60 + b"{}" * 10 + b'"' + b'\\"' * 500_000
     with pytest.raises(JsonError):
         parse_json(raw)

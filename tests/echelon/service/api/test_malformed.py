@@ -1,4 +1,6 @@
-"""Malformed jobs of every kind: each refused with one clear line, by the daemon over HTTP and by the file's loader."""
+"""Malformed jobs of every kind: each refused with one clear line, by the daemon over HTTP and by
+the file's loader.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from echelon.controller.client import Client
 from echelon.model.documents import DocumentError
 from echelon.model.jobs.spec import load_job_spec
 from tests.drawing import examples
-from tests.echelon.service.api.malformed import DAMAGES, DATA, FLOW_LIMIT, PIPELINE, Malformed, malformed
+from tests.echelon.service.api.malformed import (
+    DAMAGES,
+    DATA,
+    FLOW_LIMIT,
+    PIPELINE,
+    Malformed,
+    malformed,
+)
 from tests.echelon.service.api.test_errors import assert_same_words
 from tests.echelon.service.lab import Lab
 

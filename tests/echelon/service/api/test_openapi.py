@@ -17,7 +17,9 @@ FILE = Path(__file__).with_name("openapi.json")
 
 
 def document() -> str:
-    """Return the document of a service with tokens and metrics, in the order in which it answers it."""
+    """Return the document of a service with tokens and metrics, in the order in which it answers
+    it.
+    """
     # It depends on no state of a service.
     app = create_app(cast(Any, None), ApiSettings(tokens=Tokens([])), lambda: (b"", "text/plain"))
     found = app.openapi()
@@ -29,7 +31,11 @@ def _text(value: Any, levels: int) -> str:
     """Return JSON, with what is deeper than `levels` on one line."""
     if levels == 0 or not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
-    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_text(one, levels - 1)}" for key, one in value.items()) + "\n}"
+    return (
+        "{\n"
+        + ",\n".join(f"{json.dumps(key)}: {_text(one, levels - 1)}" for key, one in value.items())
+        + "\n}"
+    )
 
 
 def test_the_document_is_the_committed_one() -> None:

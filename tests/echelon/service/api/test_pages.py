@@ -1,4 +1,6 @@
-"""The page of the API: complete, without anything from elsewhere, and safe whatever the document says."""
+"""The page of the API: complete, without anything from elsewhere, and safe whatever the document
+says.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Parsed(HTMLParser):
 
 
 def test_the_page_has_every_operation_and_schema(api: Api) -> None:
-    document = httpx.get(f"{api.url}/openapi.json", headers={"Authorization": f"Bearer {api.reader}"}).json()
+    document = httpx.get(
+        f"{api.url}/openapi.json", headers={"Authorization": f"Bearer {api.reader}"}
+    ).json()
     answer = httpx.get(f"{api.url}/docs")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     parsed = Parsed(answer.text)
@@ -57,8 +61,12 @@ def test_the_page_loads_and_runs_nothing(api: Api) -> None:
     answer = httpx.get(f"{api.url}/docs")
     parsed = Parsed(answer.text)
     assert not parsed.elements & {"script", "link", "img", "iframe", "object", "form"}
-    assert not {name for name in parsed.attributes if name.startswith("on") or name in ("src", "style")}
-    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    assert not {
+        name for name in parsed.attributes if name.startswith("on") or name in ("src", "style")
+    }
+    policy = dict(
+        part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";")
+    )
     assert policy["default-src"] == policy["frame-ancestors"] == policy["form-action"] == "'none'"
     style = re.search(r"<style>(.*?)</style>", answer.text, re.DOTALL)
     assert style is not None
@@ -74,7 +82,11 @@ def test_no_token_is_needed_and_the_document_needs_one(api: Api) -> None:
 
 def test_texts_are_not_markup() -> None:
     bad = "<script>alert('x')</script>"
-    schema = {"type": "object", "description": bad, "properties": {bad: {"type": bad, "description": bad}}}
+    schema = {
+        "type": "object",
+        "description": bad,
+        "properties": {bad: {"type": bad, "description": bad}},
+    }
     document: dict[str, Any] = {
         "info": {"title": bad, "version": bad, "description": bad},
         "paths": {
@@ -82,11 +94,17 @@ def test_texts_are_not_markup() -> None:
                 "get": {
                     "description": bad,
                     "tags": [bad],
-                    "parameters": [{"name": bad, "in": "query", "schema": {"enum": [bad]}, "description": bad}],
+                    "parameters": [
+                        {"name": bad, "in": "query", "schema": {"enum": [bad]}, "description": bad}
+                    ],
                     "requestBody": {
-                        "content": {bad: {"schema": {"$ref": f"#/{bad}"}, "examples": {bad: {"value": bad}}}}
+                        "content": {
+                            bad: {"schema": {"$ref": f"#/{bad}"}, "examples": {bad: {"value": bad}}}
+                        }
                     },
-                    "responses": {"200": {"description": bad, "content": {bad: {"schema": schema}}}},
+                    "responses": {
+                        "200": {"description": bad, "content": {bad: {"schema": schema}}}
+                    },
                 }
             }
         },

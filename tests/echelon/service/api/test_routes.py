@@ -28,7 +28,9 @@ from tests.echelon.service.api.memory import JOB, MemoryService, config
 
 @pytest.fixture
 def http(api: Api) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {api.operator}"}, trust_env=False) as client:
+    with httpx.Client(
+        base_url=api.url, headers={"Authorization": f"Bearer {api.operator}"}, trust_env=False
+    ) as client:
         yield client
 
 
@@ -58,7 +60,10 @@ def test_a_jobs_life(http: httpx.Client) -> None:
 def test_every_change_can_be_rehearsed(http: httpx.Client, api: Api) -> None:
     http.post("/jobs", json=JOB)
     api.serving.wait(api.service.planned())
-    other, heavier = {**JOB, "job": "e"}, {**JOB, "data": {"compute": "500 ms", "gradient": "50 MB"}}
+    other, heavier = (
+        {**JOB, "job": "e"},
+        {**JOB, "data": {"compute": "500 ms", "gradient": "50 MB"}},
+    )
     asked = [
         http.post("/jobs?dry_run=true", json=other),
         http.put("/jobs/d?dry_run=true", json=heavier),
@@ -67,7 +72,10 @@ def test_every_change_can_be_rehearsed(http: httpx.Client, api: Api) -> None:
         http.put("/links/s1/s2?dry_run=true", json={"state": "drained", "force": True}),
     ]
     assert {answer.status_code for answer in asked} == {200}
-    jobs = [{one["job"]: (one["before"], one["after"]) for one in answer.json()["jobs"]} for answer in asked]
+    jobs = [
+        {one["job"]: (one["before"], one["after"]) for one in answer.json()["jobs"]}
+        for answer in asked
+    ]
     assert jobs[0]["e"][0] is None
     assert jobs[0]["e"][1] > 1 == jobs[0]["d"][0], "two on the same links"
     assert jobs[1] == {"d": (1, pytest.approx(1, rel=1e-6))}
@@ -89,11 +97,20 @@ def test_a_job_keeps_the_name_in_its_path(http: httpx.Client) -> None:
 
 def test_distances(http: httpx.Client) -> None:
     first, *_ = http.post("/jobs", json=JOB).json()["echelonflows"]
-    report = {"echelonflow": first["name"], "offsets": [f"{index} ms" for index in range(first["flows"])]}
+    report = {
+        "echelonflow": first["name"],
+        "offsets": [f"{index} ms" for index in range(first["flows"])],
+    }
     found, *_ = http.post("/jobs/d/distances", json=report).json()["echelonflows"]
-    assert found["offsets_s"] == [index / 1000 for index in range(first["flows"])] != first["offsets_s"]
+    assert (
+        found["offsets_s"]
+        == [index / 1000 for index in range(first["flows"])]
+        != first["offsets_s"]
+    )
     assert http.post("/jobs/x/distances", json=report).status_code == 404
-    wrong = http.post("/jobs/d/distances", json={"echelonflow": first["name"], "offsets": ["0 s", "1 B"]})
+    wrong = http.post(
+        "/jobs/d/distances", json={"echelonflow": first["name"], "offsets": ["0 s", "1 B"]}
+    )
     assert (wrong.status_code, wrong.json()["error"]["path"]) == (422, "offsets[1]")
 
 
@@ -102,7 +119,9 @@ def test_waiting_for_a_job(http: httpx.Client, api: Api) -> None:
     for wait in ("0", "0.01"):
         assert http.get(f"/jobs/d?wait_s={wait}").json()["state"] in ("accepted", "planned")
     answers: list[str] = []
-    waiting = threading.Thread(target=lambda: answers.append(http.get("/jobs/d?wait_s=30").json()["state"]))
+    waiting = threading.Thread(
+        target=lambda: answers.append(http.get("/jobs/d?wait_s=30").json()["state"])
+    )
     waiting.start()
     api.serving.wait(api.service.installed())
     waiting.join()
@@ -161,17 +180,24 @@ def test_parts_of_the_plan(http: httpx.Client, api: Api) -> None:
 def test_pages_of_jobs(http: httpx.Client, api: Api) -> None:
     names = ["b", "a", "d", "c", "f", "e"]
     for name in names:
-        http.post("/jobs", json={**JOB, "job": name, "workers": ["h1", "h2" if name < "e" else "h3"]})
+        http.post(
+            "/jobs", json={**JOB, "job": name, "workers": ["h1", "h2" if name < "e" else "h3"]}
+        )
     api.serving.wait(api.service.planned())
     assert [job["name"] for job in http.get("/jobs").json()] == sorted(names)
     assert pages(http, "/jobs?limit=4") == [["a", "b", "c", "d"], ["e", "f"]]
     assert pages(http, "/jobs?limit=2&worker=h2&state=planned") == [["a", "b"], ["c", "d"]]
     assert pages(http, "/jobs?after=c") == [["d", "e", "f"]]
-    assert pages(http, "/jobs?after=cx&limit=1") == [["d"], ["e"], ["f"]], "there need not be such a job"
+    assert pages(http, "/jobs?after=cx&limit=1") == [["d"], ["e"], ["f"]], (
+        "there need not be such a job"
+    )
     assert http.get("/jobs?state=installed").json() == []
     for query in ("limit=0", "limit=1001", "limit=x", "state=here"):
         refused = http.get(f"/jobs?{query}")
-        assert (refused.status_code, refused.json()["error"]["path"]) == (422, query.partition("=")[0])
+        assert (refused.status_code, refused.json()["error"]["path"]) == (
+            422,
+            query.partition("=")[0],
+        )
 
 
 def pages(http: httpx.Client, path: str) -> list[list[str]]:
@@ -202,7 +228,9 @@ def test_pages_of_the_plan(http: httpx.Client, api: Api) -> None:
 def test_pages_of_changes(http: httpx.Client, api: Api) -> None:
     api.app.state.service = service = MemoryService(
         Record(at=n, action="a", object=of, request=f"r{n}", client=client, address=None)
-        for n, (of, client) in enumerate([("bert", "ci"), ("gpt", "ci"), ("bert ring", "ops"), ("bertha", "ci")])
+        for n, (of, client) in enumerate(
+            [("bert", "ci"), ("gpt", "ci"), ("bert ring", "ops"), ("bertha", "ci")]
+        )
     )
     api.serving.wait(service.open())
 
@@ -234,7 +262,10 @@ def test_takeovers_of_a_switch_are_among_the_changes(http: httpx.Client, api: Ap
     api.serving.call(take_over)
     answer = http.post("/switches/s1/take")
     found = http.get("/events?object=s1").json()
-    assert [one["action"] for one in found] == ["switch taken"] * MOST_TAKEOVERS + ["switch left", "take switch"]
+    assert [one["action"] for one in found] == ["switch taken"] * MOST_TAKEOVERS + [
+        "switch left",
+        "take switch",
+    ]
     assert found[0]["object"] == f"s1 to election id {1 << 70}"
     assert (found[-1]["client"], found[-1]["request"]) == ("ops", answer.headers["x-request-id"])
     # They are kept though no plan is made.
@@ -245,7 +276,9 @@ def test_a_switch_that_does_not_tell_of_its_ports(
     http: httpx.Client, api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection = api.service.leader.switches["s1"]
-    seen = replace(connection.snapshot(), state="ready", unwatched="switch s1: watching ports refused: no")
+    seen = replace(
+        connection.snapshot(), state="ready", unwatched="switch s1: watching ports refused: no"
+    )
     monkeypatch.setattr(connection, "snapshot", lambda: seen)
     assert http.get("/switches/s1").json()["unwatched"] == seen.unwatched
     [told] = [one for one in http.get("/status").json()["problems"] if "s1" in one]
@@ -282,10 +315,15 @@ def test_switches(http: httpx.Client, api: Api) -> None:
     assert http.get("/switches/s2").json()["target"] == "softswitch"
     intent = http.get("/switches/s1/intent").json()
     assert (intent["switch"], {entry["owner"] for entry in intent["entries"]}) == ("s1", {"fabric"})
-    assert [entry["match"] for entry in intent["entries"] if "10.0.0.1/32" in entry["match"].values()]
+    assert [
+        entry["match"] for entry in intent["entries"] if "10.0.0.1/32" in entry["match"].values()
+    ]
     for part in ("difference", "queues"):
         found = http.get(f"/switches/s1/{part}").json()
-        assert (found["reachable"], found["problem"]) == (False, "switch s1: no session yet (connecting)")
+        assert (found["reachable"], found["problem"]) == (
+            False,
+            "switch s1: no session yet (connecting)",
+        )
     for path in ("/switches/x", "/switches/x/intent", "/switches/x/difference"):
         assert http.get(path).status_code == 404
 
@@ -295,7 +333,9 @@ def test_policy_and_links(http: httpx.Client) -> None:
     assert http.put("/policy", json={"name": "varys"}).json()["name"] == "varys"
     assert http.get("/policy").json()["name"] == "varys"
     assert http.put("/links/s1/s2", json={"state": "drained"}).json()["state"] == "drained"
-    assert [(one["a"], one["b"]) for one in http.get("/links").json() if one["state"] == "drained"] == [("s1", "s2")]
+    assert [
+        (one["a"], one["b"]) for one in http.get("/links").json() if one["state"] == "drained"
+    ] == [("s1", "s2")]
     assert http.put("/links/s1/s1", json={"state": "up"}).status_code == 404
     assert http.put("/links/s1/s2", json={"state": "down"}).json()["error"]["path"] == "state"
 
@@ -313,9 +353,16 @@ def test_how_the_service_is(http: httpx.Client, api: Api, monkeypatch: pytest.Mo
     api.service.store.problem = "no store"
     unready = http.get("/readyz")
     assert (unready.status_code, unready.json()["error"]["reason"]) == (503, "no store")
-    assert http.get("/status").json()["problems"] == ["no store", "switch s1: connecting", "switch s2: connecting"]
+    assert http.get("/status").json()["problems"] == [
+        "no store",
+        "switch s1: connecting",
+        "switch s2: connecting",
+    ]
     metrics = http.get("/metrics")
-    assert (metrics.content, metrics.headers["content-type"]) == (METRICS, "text/plain; version=0.0.4")
+    assert (metrics.content, metrics.headers["content-type"]) == (
+        METRICS,
+        "text/plain; version=0.0.4",
+    )
 
 
 def test_the_head_of_every_answer(http: httpx.Client) -> None:

@@ -16,7 +16,12 @@ import pytest
 
 from echelon.controller.client import Client, ClientError
 from echelon.controller.service.api.app import create_app
-from echelon.controller.service.api.server import HEADER_BYTES, ApiServer, ListenError, ServerSettings
+from echelon.controller.service.api.server import (
+    HEADER_BYTES,
+    ApiServer,
+    ListenError,
+    ServerSettings,
+)
 from echelon.controller.service.config import ServerTls
 from echelon.controller.service.config_file import ListenAddress
 from echelon.model.documents import DocumentError
@@ -32,7 +37,7 @@ def at(host: str, port: int = 0) -> ServerSettings:
     return ServerSettings(ListenAddress(host, port, None))
 
 
-# --- addresses -------------------------------------------------------------------------------------------------------
+# -- addresses -------------------------------------------------------------------------------------
 
 
 def test_a_free_port_is_chosen_and_told() -> None:
@@ -63,7 +68,8 @@ def test_addresses_that_cannot_be_listened_on() -> None:
         with pytest.raises(ListenError) as taken:
             ApiServer(APP, at("127.0.0.1", port))
         expected = (
-            f"cannot listen on 127.0.0.1:{port}: Address already in use (stop what listens there, or choose another)"
+            f"cannot listen on 127.0.0.1:{port}: Address already in use (stop what listens there,"
+            " or choose another)"
         )
         assert str(taken.value) == expected
     with pytest.raises(ListenError, match=r"192\.0\.2\.1:0: .*\(give an address of this machine\)"):
@@ -82,7 +88,7 @@ def test_the_address_is_given_back() -> None:
         pass
 
 
-# --- Unix sockets ----------------------------------------------------------------------------------------------------
+# -- Unix sockets ----------------------------------------------------------------------------------
 
 
 def unix(path: Path) -> ServerSettings:
@@ -122,7 +128,7 @@ def test_what_is_no_socket_is_not_removed(tmp_path: Path) -> None:
         ApiServer(APP, unix(tmp_path / ("x" * 200)))
 
 
-# --- TLS -------------------------------------------------------------------------------------------------------------
+# -- TLS -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +141,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 def server_tls(authority: Authority, *, client_ca: bool = False) -> ServerTls:
     home = authority.home
-    return ServerTls(home / "server.crt", home / "server.key", home / "ca.crt" if client_ca else None)
+    return ServerTls(
+        home / "server.crt", home / "server.key", home / "ca.crt" if client_ca else None
+    )
 
 
 def by_name(running: Serving) -> str:
@@ -144,7 +152,9 @@ def by_name(running: Serving) -> str:
 
 
 def test_tls(authority: Authority, tmp_path: Path) -> None:
-    with serving(create_app(MemoryService()), ServerSettings(LOCALHOST, server_tls(authority))) as running:
+    with serving(
+        create_app(MemoryService()), ServerSettings(LOCALHOST, server_tls(authority))
+    ) as running:
         assert running.url == f"https://127.0.0.1:{running.server.port}"
         with Client(by_name(running), ca=authority.home / "ca.crt") as client:
             assert client.register_job(JOB).name == "d"
@@ -154,7 +164,10 @@ def test_tls(authority: Authority, tmp_path: Path) -> None:
                 client.status()
             assert "CERTIFICATE_VERIFY_FAILED" in caught.value.reason
             assert caught.value.reason.endswith("(check ca, certificate and address)")
-        with Client(by_name(running)) as client, pytest.raises(ClientError, match="CERTIFICATE_VERIFY_FAILED"):
+        with (
+            Client(by_name(running)) as client,
+            pytest.raises(ClientError, match="CERTIFICATE_VERIFY_FAILED"),
+        ):
             client.status()  # the system knows no such authority
         with Client(by_name(running).replace("https", "http")) as client:
             assert not client.is_alive()
@@ -173,7 +186,10 @@ def test_old_tls_is_refused(authority: Authority) -> None:
             return secured.version()
 
     with serving(APP, ServerSettings(LOCALHOST, server_tls(authority))) as running:
-        for good, name in ((ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
+        for good, name in (
+            (ssl.TLSVersion.TLSv1_2, "TLSv1.2"),
+            (ssl.TLSVersion.TLSv1_3, "TLSv1.3"),
+        ):
             assert handshake(running, good) == name
         with pytest.raises((ssl.SSLError, ConnectionError)):
             handshake(running, ssl.TLSVersion.TLSv1_1)
@@ -183,17 +199,24 @@ def test_mutual_tls(authority: Authority, tmp_path: Path) -> None:
     home = authority.home
     with serving(APP, ServerSettings(LOCALHOST, server_tls(authority, client_ca=True))) as running:
         url, ca = by_name(running), home / "ca.crt"
-        with Client(url, ca=ca, certificate=(home / "operator.crt", home / "operator.key")) as client:
+        with Client(
+            url, ca=ca, certificate=(home / "operator.crt", home / "operator.key")
+        ) as client:
             assert client.is_alive()
         with Client(url, ca=ca) as client, pytest.raises(ClientError, match="does not answer"):
             client.status()
         stranger = make_authority(tmp_path / "other")
         stranger.issue("operator")
         pair = (stranger.home / "operator.crt", stranger.home / "operator.key")
-        with Client(url, ca=ca, certificate=pair) as client, pytest.raises(ClientError, match="does not answer"):
+        with (
+            Client(url, ca=ca, certificate=pair) as client,
+            pytest.raises(ClientError, match="does not answer"),
+        ):
             client.status()
         both = tmp_path / "both.pem"
-        both.write_bytes((home / "operator.crt").read_bytes() + (home / "operator.key").read_bytes())
+        both.write_bytes(
+            (home / "operator.crt").read_bytes() + (home / "operator.key").read_bytes()
+        )
         with Client(url, ca=ca, certificate=both) as client:
             assert client.is_alive()
 
@@ -206,7 +229,9 @@ def test_a_renewed_certificate_is_taken_up(authority: Authority, tmp_path: Path)
         shutil.copy(authority.home / f"{name}.key", tls.key)
 
     def shown(running: Serving) -> bytes:
-        certificate = ssl.get_server_certificate(("127.0.0.1", running.server.port or 0), timeout=TIMEOUT_S)
+        certificate = ssl.get_server_certificate(
+            ("127.0.0.1", running.server.port or 0), timeout=TIMEOUT_S
+        )
         return certificate.strip().encode()
 
     def file(name: str) -> bytes:
@@ -230,7 +255,16 @@ def files(authority: Authority, tmp_path: Path) -> Path:
     for name in ("server.crt", "server.key", "operator.key", "ca.crt"):
         shutil.copy(authority.home / name, tmp_path)
     (tmp_path / "text").write_text("not PEM")
-    openssl("ec", "-in", tmp_path / "server.key", "-aes256", "-passout", "pass:x", "-out", tmp_path / "locked.key")
+    openssl(
+        "ec",
+        "-in",
+        tmp_path / "server.key",
+        "-aes256",
+        "-passout",
+        "pass:x",
+        "-out",
+        tmp_path / "locked.key",
+    )
     return tmp_path
 
 
@@ -245,7 +279,13 @@ def files(authority: Authority, tmp_path: Path) -> Path:
         ("server.crt", "server.crt", None, "server.crt", "does not hold a private key in PEM form"),
         ("server.crt", "server.key", "text", "text", "does not hold certificates in PEM form"),
         ("server.crt", "operator.key", None, "operator.key", "is not the key of"),
-        ("server.crt", "locked.key", None, "locked.key", "is encrypted (give a key without a passphrase)"),
+        (
+            "server.crt",
+            "locked.key",
+            None,
+            "locked.key",
+            "is encrypted (give a key without a passphrase)",
+        ),
         (".", "server.key", None, "", "Is a directory"),
     ],
 )
@@ -261,7 +301,7 @@ def test_faulty_tls_files(
     assert str(caught.value).endswith(")")
 
 
-# --- requests --------------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 
 def raw(running: Serving, request: bytes) -> bytes:
@@ -279,7 +319,9 @@ def running() -> Iterator[Serving]:
 
 
 def test_headers_are_bounded(running: Serving) -> None:
-    fits = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: " + b"x" * (HEADER_BYTES // 2)
+    fits = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: " + b"x" * (
+        HEADER_BYTES // 2
+    )
     assert raw(running, fits + b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
     for size in (HEADER_BYTES, 70_000):
         at_once = fits + b"x" * (size - HEADER_BYTES // 2) + b"\r\n\r\n"
@@ -297,7 +339,10 @@ def test_headers_are_bounded(running: Serving) -> None:
         b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"POST /jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nzz\r\n",
+        (
+            b"POST /jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length:"
+            b" 3\r\n\r\nzz\r\n"
+        ),
         b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET /%ff%fe%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         b"GET /jobs?%ff=%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
@@ -305,7 +350,9 @@ def test_headers_are_bounded(running: Serving) -> None:
         b"GET * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     ],
 )
-def test_no_bytes_make_the_server_fail(running: Serving, request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_bytes_make_the_server_fail(
+    running: Serving, request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     assert raw(running, request_).startswith(b"HTTP/1.1 4")
     assert not [record for record in caplog.records if record.exc_info]
     with Client(running.url) as client:
@@ -313,7 +360,10 @@ def test_no_bytes_make_the_server_fail(running: Serving, request_: bytes, caplog
 
 
 def test_two_lengths_of_a_body_end_the_connection(running: Serving) -> None:
-    head = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding:"
+        b" chunked\r\n\r\n"
+    )
     smuggled = b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answers = raw(running, head + smuggled)
     assert answers.startswith(b"HTTP/1.1 400 ")
@@ -333,7 +383,7 @@ def test_a_connection_is_kept(running: Serving) -> None:
             assert answers.read(length) == b'{"alive":true}'
 
 
-# --- how it ends -----------------------------------------------------------------------------------------------------
+# -- how it ends -----------------------------------------------------------------------------------
 
 
 def test_signals_are_left_alone() -> None:

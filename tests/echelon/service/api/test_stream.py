@@ -56,7 +56,9 @@ def followed(api: Api, token: str) -> Iterator[Events]:
 
 def post(api: Api, job: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {api.operator}"}
-    assert httpx.post(f"{api.url}/jobs", json=job, headers=headers, trust_env=False).status_code == 201
+    assert (
+        httpx.post(f"{api.url}/jobs", json=job, headers=headers, trust_env=False).status_code == 201
+    )
 
 
 def test_it_begins_with_everything_and_goes_on_with_what_changes(api: Api) -> None:
@@ -83,7 +85,9 @@ def test_it_begins_with_everything_and_goes_on_with_what_changes(api: Api) -> No
         removed, told = [], []
         for name, data in events:
             removed += data["removed"] if name == "jobs" else []
-            told += [one for one in data["changed"] if name == "events" and one["action"] == "remove job"]
+            told += [
+                one for one in data["changed"] if name == "events" and one["action"] == "remove job"
+            ]
             if removed and told:
                 break
         assert removed == ["d"]
@@ -131,7 +135,9 @@ def test_there_is_a_limit(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
             assert (second.status, second.headers["retry-after"]) == (429, "1")
 
 
-def test_a_stream_ends_so_that_its_token_is_looked_at_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_so_that_its_token_is_looked_at_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stream, "LONGEST_S", 0.3)
     with followed(api, api.reader) as events:
         names = [name for name, _ in events]
@@ -150,22 +156,34 @@ def test_nobody_is_looked_at_when_nobody_follows(api: Api) -> None:
 
 
 def test_flows_and_waits(api: Api) -> None:
-    """Three flows of one job take a second each on the same links at once: 5 MB alone take 40 ms."""
+    """Three flows of one job take a second each on the same links at once: 5 MB alone take 40
+    ms.
+    """
     post(api, JOB)
     api.serving.wait(api.service.planned())
     machine = api.service.machine
-    names = [one.flow for one in api.service.in_force.planned.plan.by_job["d"] if one.path == ("h1", "s1", "s2", "h2")]
+    names = [
+        one.flow
+        for one in api.service.in_force.planned.plan.by_job["d"]
+        if one.path == ("h1", "s1", "s2", "h2")
+    ]
 
     def see(flow: str, epoch: int) -> None:
         path = ("h1", "s1", "s2", "h2")
-        first = FlowEvent("s1", "d", flow, epoch, Fraction(epoch), Fraction(0), started=True, finished=False)
-        last = FlowEvent("s2", "d", flow, epoch, Fraction(epoch + 1), Fraction(0), started=False, finished=True)
+        first = FlowEvent(
+            "s1", "d", flow, epoch, Fraction(epoch), Fraction(0), started=True, finished=False
+        )
+        last = FlowEvent(
+            "s2", "d", flow, epoch, Fraction(epoch + 1), Fraction(0), started=False, finished=True
+        )
         machine.flow_log.observe(first, path, epoch, has_deadline=False)
         machine.flow_log.observe(last, path, epoch + 1, has_deadline=False)
 
     for epoch in (1, 2, 3):
         api.serving.call(lambda epoch=epoch: see(names[0], epoch))  # type: ignore[misc]
-    with httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {api.reader}"}, trust_env=False) as http:
+    with httpx.Client(
+        base_url=api.url, headers={"Authorization": f"Bearer {api.reader}"}, trust_env=False
+    ) as http:
         flows = http.get("/flows", params={"after": 1, "job": "d"}).json()
         assert (flows["count"], flows["number"], flows["jobs"]) == (3, [2, 3], ["d"])
         assert (flows["iteration"], flows["start_s"], flows["finish_s"]) == ([2, 3], [2, 3], [3, 4])
@@ -176,12 +194,17 @@ def test_flows_and_waits(api: Api) -> None:
 
 
 def test_the_last_hour(api: Api) -> None:
-    """The second of two jobs is slower against its time alone, and the second of two ports sends more."""
+    """The second of two jobs is slower against its time alone, and the second of two ports sends
+    more.
+    """
     for name, gradient in (("d", "50 MB"), ("e", "5 MB")):
         post(api, {**JOB, "job": name, "data": {"compute": "500 ms", "gradient": gradient}})
     api.serving.wait(api.service.installed())
     leader = api.service.leader
-    until(lambda: all(leader.machine.alone_iteration_s(name) for name in "de"), "the jobs alone are not timed")
+    until(
+        lambda: all(leader.machine.alone_iteration_s(name) for name in "de"),
+        "the jobs alone are not timed",
+    )
 
     def see(now_s: float) -> None:
         for at_s, duration_s in ((now_s - 1800, 0.75), (now_s, 1.5)):
@@ -191,14 +214,28 @@ def test_the_last_hour(api: Api) -> None:
         leader.history.ports.put(("s2", 1), now_s, [0.125, *[0.0] * 6, 0.5])
 
     api.serving.call(lambda: see(time.monotonic()))
-    with httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {api.reader}"}, trust_env=False) as http:
+    with httpx.Client(
+        base_url=api.url, headers={"Authorization": f"Bearer {api.reader}"}, trust_env=False
+    ) as http:
         found = http.get("/history").json()
         assert [one["job"] for one in found["jobs"]] == ["e", "d"]
         assert [one for one in found["jobs"][0]["iteration_s"] if one] == [0.75, 1.5]
         assert set(found["jobs"][0]["tardiness_s"]) == {None}
-        assert [(one["switch"], one["to"]) for one in found["ports"]] == [("s2", "h2"), ("s1", "h1")]
+        assert [(one["switch"], one["to"]) for one in found["ports"]] == [
+            ("s2", "h2"),
+            ("s1", "h1"),
+        ]
         queues = found["ports"][0]["queues"]
-        assert [max(one or 0 for one in queue) for queue in queues] == [0.125, 0, 0, 0, 0, 0, 0, 0.5]
+        assert [max(one or 0 for one in queue) for queue in queues] == [
+            0.125,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0.5,
+        ]
         assert {len(one) for one in queues} == {len(found["jobs"][0]["iteration_s"])} == {180}
         assert 3580 <= time.time() - found["from_s"] <= 3610, "the step of now is the last"
         narrow = http.get("/history", params={"job": "d", "switch": "s1", "limit": 1}).json()

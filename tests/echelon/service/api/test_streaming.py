@@ -18,7 +18,10 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
 
 def flow(job: str, name: str) -> FlowPlanResource:
     return FlowPlanResource(
-        job=job, flow=name, path=("h1", "s1"), ranking=RankingResource(kind="fixed", parameters={"queue": 3})
+        job=job,
+        flow=name,
+        path=("h1", "s1"),
+        ranking=RankingResource(kind="fixed", parameters={"queue": 3}),
     )
 
 
@@ -60,7 +63,10 @@ def test_the_same_as_in_one_piece(policy: str, problem: str, names: list[tuple[s
 
 
 def test_others_have_their_turn() -> None:
-    entries = tuple(EntryResource(table="t", match={"k": str(number)}, action="a") for number in range(10 * PIECE + 1))
+    entries = tuple(
+        EntryResource(table="t", match={"k": str(number)}, action="a")
+        for number in range(10 * PIECE + 1)
+    )
     intent = IntentResource(switch="s1", entries=entries, queues=())
     body, turns = asyncio.run(collected(intent, "entries"))
     assert body.decode() == intent.model_dump_json()

@@ -44,16 +44,23 @@ def test_a_new_tokens_entry_is_an_item_of_the_file(tmp_path: Path) -> None:
 def test_tokens_are_random_and_can_stand_in_a_header() -> None:
     made = {new_token("ci", "operator").token for _ in range(100)}
     assert len(made) == 100
-    assert all(len(token) >= 40 and token.isascii() and token.isprintable() and " " not in token for token in made)
+    assert all(
+        len(token) >= 40 and token.isascii() and token.isprintable() and " " not in token
+        for token in made
+    )
 
 
 @given(
-    st.dictionaries(st.text(min_size=1, max_size=20), st.sampled_from(["operator", "read-only"]), max_size=5),
+    st.dictionaries(
+        st.text(min_size=1, max_size=20), st.sampled_from(["operator", "read-only"]), max_size=5
+    ),
     st.text(max_size=20),
 )
 def test_known_tokens_and_no_others(known: dict[str, Role], other: str) -> None:
     tokens = Tokens(
-        TokenSpec.model_validate({"name": f"t{index}", "role": role, "sha256": sha256(token.encode()).hexdigest()})
+        TokenSpec.model_validate(
+            {"name": f"t{index}", "role": role, "sha256": sha256(token.encode()).hexdigest()}
+        )
         for index, (token, role) in enumerate(known.items())
     )
     for index, (token, role) in enumerate(known.items()):
@@ -75,15 +82,29 @@ def test_known_tokens_and_no_others(known: dict[str, Role], other: str) -> None:
             "tokens[0].role",
             "'root' is not allowed (use 'read-only'",
         ),
-        ("tokens: [{name: a, role: operator, sha256: secret}]", "tokens[0].sha256", "is not a SHA-256"),
-        (f"tokens: [{{name: a b, role: operator, sha256: {SHA}}}]", "tokens[0].name", "'a b' is not a name"),
         (
-            f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: a, role: operator, sha256: {'cd' * 32}}}]",
+            "tokens: [{name: a, role: operator, sha256: secret}]",
+            "tokens[0].sha256",
+            "is not a SHA-256",
+        ),
+        (
+            f"tokens: [{{name: a b, role: operator, sha256: {SHA}}}]",
+            "tokens[0].name",
+            "'a b' is not a name",
+        ),
+        (
+            (
+                f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: a, role: operator,"
+                f" sha256: {'cd' * 32}}}]"
+            ),
             "tokens[1].name",
             "is also that of tokens[0]",
         ),
         (
-            f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: b, role: operator, sha256: {SHA.upper()}}}]",
+            (
+                f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: b, role: operator,"
+                f" sha256: {SHA.upper()}}}]"
+            ),
             "tokens[1].sha256",
             "is also that of tokens[0]",
         ),
@@ -151,10 +172,12 @@ def test_changes_of_the_file_are_followed(tmp_path: Path, caplog: pytest.LogCapt
 def test_a_tokens_file_is_checked_without_the_web_framework() -> None:
     """Checking a tokens file or making a token does not load it."""
     code = (
-        "import sys, echelon.controller.service.api.tokens, echelon.controller.service.hazards as _; "
-        "print(*sys.modules)"
+        "import sys, echelon.controller.service.api.tokens, echelon.controller.service.hazards as"
+        " _; print(*sys.modules)"
     )
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
     assert "echelon.controller.service.api.tokens" in loaded
     assert not {"fastapi", "starlette", "uvicorn", "httpx", "grpc"} & set(loaded)
 
@@ -164,6 +187,11 @@ def test_the_jobs_of_an_agent_come_from_the_file_and_no_other_role_has_any(tmp_p
     principal = TokensFile(write(tmp_path / "tokens.yaml", made)).authenticate(made.token)
     assert principal is not None
     assert (principal.role, principal.only_jobs) == ("agent", {"bert", "gpt"})
-    for role, jobs in (("operator", ["bert"]), ("read-only", ["bert"]), ("agent", ["be rt"]), ("agent", ["a"] * 1001)):
+    for role, jobs in (
+        ("operator", ["bert"]),
+        ("read-only", ["bert"]),
+        ("agent", ["be rt"]),
+        ("agent", ["a"] * 1001),
+    ):
         with pytest.raises(DocumentError):
             new_token("agent", role, jobs)

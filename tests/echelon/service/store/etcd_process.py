@@ -26,8 +26,8 @@ def free_port() -> int:
 
 
 class EtcdProcess:
-    """A process of etcd in which leases of one second are possible: the shortest is one and a half of its election
-    timeout.
+    """A process of etcd in which leases of one second are possible: the shortest is one and a half
+    of its election timeout.
     """
 
     def __init__(self, home: Path, options: Sequence[str] = (), scheme: str = "http") -> None:
@@ -50,7 +50,12 @@ class EtcdProcess:
                     *(ETCD, "--name", "only", "--data-dir", str(self._home / "data")),
                     *("--heartbeat-interval", "50", "--election-timeout", "250"),
                     *("--listen-client-urls", client, "--advertise-client-urls", client),
-                    *("--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer),
+                    *(
+                        "--listen-peer-urls",
+                        self._peer,
+                        "--initial-advertise-peer-urls",
+                        self._peer,
+                    ),
                     *("--initial-cluster", f"only={self._peer}", *self._options),
                 ],
                 stdout=subprocess.DEVNULL,
@@ -97,7 +102,10 @@ class EtcdProcess:
 
 
 class _Connection:
-    """Both directions of one TCP connection. What is held back is passed on by `release`, or never."""
+    """Both directions of one TCP connection.
+
+    What is held back is passed on by `release`, or never.
+    """
 
     def __init__(self) -> None:
         self.requests_pass = asyncio.Event()

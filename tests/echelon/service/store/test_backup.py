@@ -38,7 +38,10 @@ async def test_a_backup_of_a_store_in_use_has_what_was_acknowledged(tmp_path: Pa
 
 
 async def test_a_log_of_the_former_store_is_not_applied_to_the_restored_one(tmp_path: Path) -> None:
-    """A killed service leaves state.db-wal. Copied over state.db alone, a backup would be mixed with it."""
+    """A killed service leaves state.db-wal.
+
+    Copied over state.db alone, a backup would be mixed with it.
+    """
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
     async with await open_sqlite(path) as store:
         await store.campaign(ME)

@@ -30,17 +30,29 @@ LEASE_S = 3.0
 async def test_a_new_store_is_empty_and_led_by_nobody(url: str) -> None:
     async with await open_store(url, lease_s=LEASE_S) as store:
         snapshot = await store.load()
-        assert {name: dict(snapshot[name]) for name in COLLECTIONS} == {name: {} for name in COLLECTIONS}
+        assert {name: dict(snapshot[name]) for name in COLLECTIONS} == {
+            name: {} for name in COLLECTIONS
+        }
         assert await store.leader() is None
         assert store.problem is None
 
 
 async def test_what_is_committed_is_there_after_the_store_is_opened_again(url: str) -> None:
-    job = {"job": "bert", "workers": ["h1", "h2"], "deep": {"none": None, "number": 1e-9, "big": 2**100, "yes": True}}
+    job = {
+        "job": "bert",
+        "workers": ["h1", "h2"],
+        "deep": {"none": None, "number": 1e-9, "big": 2**100, "yes": True},
+    }
     async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
-        await store.commit(Changes({("jobs", "bert"): job, ("jobs", "vgg"): {}, ("numbers", "1"): {"job": "bert"}}))
-        await store.commit(Changes({("settings", "policy"): {"name": "echelon"}}, [("jobs", "vgg"), ("jobs", "none")]))
+        await store.commit(
+            Changes({("jobs", "bert"): job, ("jobs", "vgg"): {}, ("numbers", "1"): {"job": "bert"}})
+        )
+        await store.commit(
+            Changes(
+                {("settings", "policy"): {"name": "echelon"}}, [("jobs", "vgg"), ("jobs", "none")]
+            )
+        )
     async with await open_store(url, lease_s=LEASE_S) as store:
         snapshot = await store.load()
         assert snapshot.documents == {
@@ -53,7 +65,20 @@ async def test_what_is_committed_is_there_after_the_store_is_opened_again(url: s
 
 @pytest.mark.parametrize(
     "key",
-    ["/", "a/b", "", "\0", "ключ", "🚂", "a b%2F%", "..", "\n", "\u00e9", "e\u0301", "k" * MAX_KEY_BYTES],
+    [
+        "/",
+        "a/b",
+        "",
+        "\0",
+        "ключ",
+        "🚂",
+        "a b%2F%",
+        "..",
+        "\n",
+        "\u00e9",
+        "e\u0301",
+        "k" * MAX_KEY_BYTES,
+    ],
     ids=lambda key: ascii(key)[:20],
 )
 async def test_a_key_is_any_text(url: str, key: str) -> None:
@@ -65,10 +90,14 @@ async def test_a_key_is_any_text(url: str, key: str) -> None:
             return
         # Neither the shorter nor the longer one is touched by what happens to the key.
         others: dict[Key, Document] = (
-            {("jobs", key + "0"): {"n": 2}} if len(key) < MAX_KEY_BYTES else {("jobs", key[:-1]): {"n": 2}}
+            {("jobs", key + "0"): {"n": 2}}
+            if len(key) < MAX_KEY_BYTES
+            else {("jobs", key[:-1]): {"n": 2}}
         )
         await store.commit(Changes({("jobs", key): {"n": 1}, **others}))
-        assert (await store.load())["jobs"] == {key: {"n": 1}} | {name: body for (_, name), body in others.items()}
+        assert (await store.load())["jobs"] == {key: {"n": 1}} | {
+            name: body for (_, name), body in others.items()
+        }
         await store.commit(Changes(deletes=[("jobs", key)]))
         assert (await store.load())["jobs"] == {name: body for (_, name), body in others.items()}
 
@@ -92,7 +121,15 @@ async def test_text_of_any_characters_comes_back(url: str) -> None:
         Changes({("jobs", "k" * (MAX_KEY_BYTES + 1)): {}}),
         Changes({("jobs", "\ud800"): {}}),
     ],
-    ids=["nan", "infinity", "a set", "written and deleted", "no collection", "a long key", "half a character"],
+    ids=[
+        "nan",
+        "infinity",
+        "a set",
+        "written and deleted",
+        "no collection",
+        "a long key",
+        "half a character",
+    ],
 )
 async def test_what_cannot_be_kept_is_refused_whole(url: str, changes: Changes) -> None:
     async with await open_store(url, lease_s=LEASE_S) as store:
@@ -104,9 +141,12 @@ async def test_what_cannot_be_kept_is_refused_whole(url: str, changes: Changes) 
 
 
 async def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
-    """The job has more operations than one transaction of etcd takes, and documents above its limit."""
+    """The job has more operations than one transaction of etcd takes, and documents above its
+    limit.
+    """
     numbers: dict[Key, Document] = {
-        ("numbers", str(n)): {"job": "big", "flow": f"flow-{n:08d}", "number": n} for n in range(10_000)
+        ("numbers", str(n)): {"job": "big", "flow": f"flow-{n:08d}", "number": n}
+        for n in range(10_000)
     }
     job = {"spec": ["x" * 1000] * 2500}
     async with await open_store(url, lease_s=LEASE_S) as store:
@@ -118,7 +158,9 @@ async def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
         assert snapshot["numbers"] == {key: document for (_, key), document in numbers.items()}
         # Shorter than before, and most numbers gone.
         kept: Key = ("numbers", "7")
-        await store.commit(Changes({("jobs", "big"): {"spec": []}}, [key for key in numbers if key != kept]))
+        await store.commit(
+            Changes({("jobs", "big"): {"spec": []}}, [key for key in numbers if key != kept])
+        )
         snapshot = await store.load()
         assert snapshot["jobs"] == {"small": {"n": 1}, "big": {"spec": []}}
         assert snapshot["numbers"] == {"7": numbers[kept]}
@@ -135,7 +177,10 @@ async def test_a_document_that_shrinks_leaves_nothing_of_its_former_self(url: st
 async def test_concurrent_commits_take_effect_in_the_order_of_the_calls(url: str) -> None:
     async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
-        calls = [Changes({("settings", "last"): {"n": n}, ("jobs", str(n)): {"n": n}}) for n in range(200)]
+        calls = [
+            Changes({("settings", "last"): {"n": n}, ("jobs", str(n)): {"n": n}})
+            for n in range(200)
+        ]
         calls[150] = Changes(deletes=[("jobs", str(n)) for n in range(100)])
         await asyncio.gather(*map(store.commit, calls))
         snapshot = await store.load()
@@ -158,7 +203,9 @@ async def test_a_bad_document_fails_only_the_commit_that_it_is_in(url: str) -> N
 async def test_a_cancelled_commit_does_not_disturb_the_others(url: str) -> None:
     async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
-        tasks = [asyncio.create_task(store.commit(Changes({("jobs", str(n)): {}}))) for n in range(20)]
+        tasks = [
+            asyncio.create_task(store.commit(Changes({("jobs", str(n)): {}}))) for n in range(20)
+        ]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
@@ -301,6 +348,8 @@ async def test_a_closed_store_says_so(url: str) -> None:
 
 @pytest.mark.parametrize("text", ["postgres://user:secret@db/x", "state.db", "", ":x", "sqlite"])
 async def test_a_url_of_no_store(text: str) -> None:
-    with pytest.raises(StoreError, match=r"^store [^\n]*\(write sqlite:\.\.\., etcd:\.\.\.\)$") as raised:
+    with pytest.raises(
+        StoreError, match=r"^store [^\n]*\(write sqlite:\.\.\., etcd:\.\.\.\)$"
+    ) as raised:
         await open_store(text)
     assert "secret" not in str(raised.value)

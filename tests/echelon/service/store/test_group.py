@@ -32,7 +32,9 @@ def leadership() -> Leadership:
 
 
 @given(st.lists(changes()), changes())
-def test_changes_in_order_are_one_change(made: list[EncodedChanges], before: EncodedChanges) -> None:
+def test_changes_in_order_are_one_change(
+    made: list[EncodedChanges], before: EncodedChanges
+) -> None:
     together = in_order(made)
     assert not together.deletes & set(together.puts)
     one_by_one = dict(before.puts)
@@ -41,7 +43,11 @@ def test_changes_in_order_are_one_change(made: list[EncodedChanges], before: Enc
     assert apply(dict(before.puts), together) == one_by_one
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), changes()), max_size=12), st.integers(1, 6), st.sets(st.integers(0, 11)))
+@given(
+    st.lists(st.tuples(st.integers(0, 1), changes()), max_size=12),
+    st.integers(1, 6),
+    st.sets(st.integers(0, 11)),
+)
 def test_writes_are_rows_of_calls_and_fail_together(
     calls: list[tuple[int, EncodedChanges]], count: int, failing: set[int]
 ) -> None:
@@ -68,7 +74,11 @@ def test_writes_are_rows_of_calls_and_fail_together(
         rows: list[list[int]] = []
         for at, (who, made) in enumerate(calls):
             row = rows[-1] if rows else None
-            if row is None or calls[row[0]][0] != who or sum(calls[n][1].count for n in row) + made.count > count:
+            if (
+                row is None
+                or calls[row[0]][0] != who
+                or sum(calls[n][1].count for n in row) + made.count > count
+            ):
                 rows.append([])
             rows[-1].append(at)
         assert [(by, made) for by, made in written] == [
@@ -78,7 +88,9 @@ def test_writes_are_rows_of_calls_and_fail_together(
             for at in row:
                 result = results[at]
                 assert (
-                    (isinstance(result, OSError) and result.args == (number,)) if number in failed else result is None
+                    (isinstance(result, OSError) and result.args == (number,))
+                    if number in failed
+                    else result is None
                 )
 
     asyncio.run(body())

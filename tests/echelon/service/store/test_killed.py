@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from echelon.controller.service.store import Candidate, Changes, NotLeaderError, Snapshot, open_store
+from echelon.controller.service.store import (
+    Candidate,
+    Changes,
+    NotLeaderError,
+    Snapshot,
+    open_store,
+)
 from tests.echelon.service.store.etcd_process import EtcdProcess
 from tests.echelon.service.store.writer import after, number_of
 
@@ -44,7 +50,10 @@ class Writer:
 
 
 def largest(lines: Iterable[str]) -> int:
-    """Return the largest acknowledged number. A leader on a busy machine may miss its lease, and say so."""
+    """Return the largest acknowledged number.
+
+    A leader on a busy machine may miss its lease, and say so.
+    """
     return max((int(line) for line in lines if line.isdigit()), default=-1)
 
 

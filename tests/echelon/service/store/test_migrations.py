@@ -31,7 +31,9 @@ def number_versions(documents: Documents) -> Documents:
     """Migrate 2 -> 3."""
     return {
         **documents,
-        "jobs": {name: {**job, "version": job["version"] + 1} for name, job in documents["jobs"].items()},
+        "jobs": {
+            name: {**job, "version": job["version"] + 1} for name, job in documents["jobs"].items()
+        },
     }
 
 
@@ -84,7 +86,9 @@ async def test_a_leader_migrates_and_a_standby_only_sees_it_so(url: str) -> None
         await store.commit(Changes(deletes=[("jobs", "0")]))
     async with await opened(url, THIRD) as store:
         await store.campaign(ME)
-        assert (await store.load())["jobs"] == {name: job for name, job in AFTER["jobs"].items() if name != "0"}
+        assert (await store.load())["jobs"] == {
+            name: job for name, job in AFTER["jobs"].items() if name != "0"
+        }
 
 
 async def test_documents_of_a_later_version_are_refused(url: str) -> None:
@@ -92,7 +96,9 @@ async def test_documents_of_a_later_version_are_refused(url: str) -> None:
     standby = await opened(url, FIRST)
     async with await opened(url, THIRD) as store:
         leadership = await store.campaign(ME)
-        with pytest.raises(StoreError, match=r"later version of echelon \(schema 3; this one knows up to 1\)"):
+        with pytest.raises(
+            StoreError, match=r"later version of echelon \(schema 3; this one knows up to 1\)"
+        ):
             await opened(url, FIRST)
         await leadership.resign()
         # It was opened before.
@@ -129,7 +135,11 @@ async def test_the_file_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
     await written_by_the_first(f"sqlite:{path}")
     async with await opened(f"sqlite:{path}", THIRD) as store:
         await store.campaign(ME)
-    assert {file.name for file in tmp_path.iterdir()} == {"state.db", "state.db.lock", "state.db.schema-1"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "state.db",
+        "state.db.lock",
+        "state.db.schema-1",
+    }
     # The earlier version runs on the copy.
     async with await opened(f"sqlite:{path}.schema-1", FIRST) as copy:
         assert (await copy.load()).documents == BEFORE

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from echelon.controller.service.store import (
     COLLECTIONS,
@@ -27,11 +33,23 @@ from tests.needs import needs
 
 Result = TypeVar("Result")
 
-keys: st.SearchStrategy[Key] = st.tuples(st.sampled_from(COLLECTIONS), st.sampled_from(["a", "b", "a/b", "é"]))
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+keys: st.SearchStrategy[Key] = st.tuples(
+    st.sampled_from(COLLECTIONS), st.sampled_from(["a", "b", "a/b", "é"])
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
 large = st.builds(lambda n: {"text": "x" * n}, st.integers(200_000, 400_000))
-documents: st.SearchStrategy[Mapping[str, Any]] = st.dictionaries(st.text(), values, max_size=4) | large
+documents: st.SearchStrategy[Mapping[str, Any]] = (
+    st.dictionaries(st.text(), values, max_size=4) | large
+)
 
 
 @st.composite
@@ -116,7 +134,9 @@ class Machine(RuleBasedStateMachine):
         if who != self.leading:
             with pytest.raises(NotLeaderError) as raised:
                 self.do(self.stores[who].commit(made))
-            assert raised.value.leader == (None if self.leading is None else f"http://{self.leading}")
+            assert raised.value.leader == (
+                None if self.leading is None else f"http://{self.leading}"
+            )
 
     @rule(who=st.integers(0, 1))
     def is_opened_again(self, who: int) -> None:
@@ -129,7 +149,11 @@ class Machine(RuleBasedStateMachine):
     def holds_what_the_model_holds(self) -> None:
         for store in self.stores:
             snapshot = self.do(store.load())
-            found = {(name, key): document for name in COLLECTIONS for key, document in snapshot[name].items()}
+            found = {
+                (name, key): document
+                for name in COLLECTIONS
+                for key, document in snapshot[name].items()
+            }
             assert found == self.model
         leader = self.do(self.stores[0].leader())
         assert (None if leader is None else int(leader.id)) == self.leading

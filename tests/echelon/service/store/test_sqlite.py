@@ -14,9 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from echelon.controller.service.store import Candidate, Changes, StoreError, StoreUnavailableError, open_store
+from echelon.controller.service.store import (
+    Candidate,
+    Changes,
+    StoreError,
+    StoreUnavailableError,
+    open_store,
+)
 from echelon.controller.service.store.base import EmptyStoreError
-from echelon.controller.service.store.sqlite import back_up, check_kept, open_sqlite, path_of, restore
+from echelon.controller.service.store.sqlite import (
+    back_up,
+    check_kept,
+    open_sqlite,
+    path_of,
+    restore,
+)
 from tests.needs import needs, require
 
 HERE = Path(__file__).parents[4]
@@ -53,13 +65,17 @@ def test_urls(url: str, path: str) -> None:
     assert path_of(url) == Path(path)
 
 
-@pytest.mark.parametrize("url", ["sqlite:", "sqlite://", "sqlite://host/x", "sqlite:///", "sqlite:dir/", "sqlite:a\0b"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:", "sqlite://", "sqlite://host/x", "sqlite:///", "sqlite:dir/", "sqlite:a\0b"]
+)
 def test_urls_without_a_file(url: str) -> None:
     with pytest.raises(StoreError, match=r"write sqlite:///ABSOLUTE/PATH"):
         path_of(url)
 
 
-async def test_a_relative_file_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_relative_file_stays_where_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     async with await open_store("sqlite::memory:") as store:
         monkeypatch.chdir("/")
@@ -85,7 +101,9 @@ def overwrite_all(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, overwrite_pages, overwrite_all])
-async def test_a_damaged_file_is_refused_at_once(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+async def test_a_damaged_file_is_refused_at_once(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     path = tmp_path / "state.db"
     await fill(path)
     damage(path)
@@ -102,7 +120,9 @@ async def test_a_damaged_document_is_named(tmp_path: Path) -> None:
             await store.load()
 
 
-async def test_a_damaged_record_of_the_trail_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_record_of_the_trail_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "state.db"
     await fill(path)
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -125,7 +145,9 @@ async def test_an_empty_file_beside_a_lock_is_told(tmp_path: Path) -> None:
         path.touch()
 
 
-async def test_files_are_their_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_their_owners_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, created = tmp_path / "state.db", []
     connect = sqlite3.connect
 
@@ -258,7 +280,9 @@ asyncio.run(main(sys.argv[1]))
 
 
 def on_a_file_system(tmp_path: Path, mount: str, program: str) -> str:
-    """Return the output of `program` after `mount` has been made at its argument, in a private namespace."""
+    """Return the output of `program` after `mount` has been made at its argument, in a private
+    namespace.
+    """
     require("mounts")
     script = f'{mount} && exec "$2" -W error -c "$3" "$1"'
     done = subprocess.run(
@@ -289,7 +313,9 @@ async def test_a_lock_is_not_inherited_by_a_child(tmp_path: Path) -> None:
     """A program that a controller started would keep a standby waiting if it inherited the lock."""
     async with await open_sqlite(tmp_path / "state.db") as store:
         await store.campaign(ME)
-        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False
+        )
         try:
             await store.close()
             async with await open_sqlite(tmp_path / "state.db") as other:

@@ -1,8 +1,10 @@
-"""A controller in a process of its own, to be killed or stopped: ``python -m tests.echelon.service.store.writer``.
+"""A controller in a process of its own, to be killed or stopped: ``python -m
+tests.echelon.service.store.writer``.
 
-It leads, says ``leads TERM``, commits the changes of `change` from the number on that the store holds, several at a
-time, and says ``N`` when number N has been acknowledged. When a commit is refused it says ``refused``, whether
-leadership is lost, and how it was refused first and the next time; then it ends.
+It leads, says ``leads TERM``, commits the changes of `change` from the number on that the store
+holds, several at a time, and says ``N`` when number N has been acknowledged. When a commit is
+refused it says ``refused``, whether leadership is lost, and how it was refused first and the next
+time; then it ends.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from echelon.controller.service.store import Candidate, Changes, Key, Snapshot, StoreError, open_store
+from echelon.controller.service.store import (
+    Candidate,
+    Changes,
+    Key,
+    Snapshot,
+    StoreError,
+    open_store,
+)
 
 CONCURRENT = 4
 BIG_EVERY = 7
@@ -22,12 +31,14 @@ BIG = 300
 
 
 def change(number: int) -> Changes:
-    """Return the changes of commit number 0, 1, ... of a run: a few documents, some big, some deleted, and its
-    number.
+    """Return the changes of commit number 0, 1, ... of a run: a few documents, some big, some
+    deleted, and its number.
     """
     rng = random.Random(number)
     keys: list[Key] = [("jobs", f"job-{rng.randrange(20)}") for _ in range(rng.randrange(1, 4))]
-    puts: dict[Key, Mapping[str, Any]] = {key: {"by": number, "text": "x" * rng.randrange(2000)} for key in keys}
+    puts: dict[Key, Mapping[str, Any]] = {
+        key: {"by": number, "text": "x" * rng.randrange(2000)} for key in keys
+    }
     if number % BIG_EVERY == 0:
         puts |= {("numbers", str(n)): {"by": number} for n in range(BIG)}
     gone: Key = ("numbers", str(rng.randrange(BIG)))

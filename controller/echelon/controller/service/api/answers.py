@@ -29,7 +29,9 @@ class ErrorDetail(BaseModel):
     reason: str
     """One line: what, why, and what to do."""
     path: str
-    """The key of the request that is at fault, like `pipeline.activation[0]`, or a line and column; empty: none."""
+    """The key of the request that is at fault, like `pipeline.activation[0]`, or a line and column;
+    empty: none.
+    """
 
 
 class ErrorResource(BaseModel):
@@ -85,7 +87,8 @@ def error_answer(
 ) -> JSONResponse:
     """Return an error answer. Without a `code` it has that of its status.
 
-    With `close` the connection ends with the answer, because the rest of the request will not be read.
+    With `close` the connection ends with the answer, because the rest of the request will not be
+    read.
     """
     code = code or _CODES.get(status, "failed")
     detail = {"status": status, "code": code, "reason": one_line(reason), "path": one_line(path)}
@@ -98,7 +101,9 @@ def error_answer(
 async def answer_request_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
     close = error.status in (408, 413)
-    return error_answer(error.status, error.reason, error.path, error.headers, code=error.code, close=close)
+    return error_answer(
+        error.status, error.reason, error.path, error.headers, code=error.code, close=close
+    )
 
 
 async def answer_service_error(request: Request, error: Exception) -> JSONResponse:
@@ -108,7 +113,9 @@ async def answer_service_error(request: Request, error: Exception) -> JSONRespon
         headers["Retry-After"] = str(RETRY_AFTER_S)
         if error.leader is not None:
             query = f"?{request.url.query}" if request.url.query else ""
-            headers["Location"] = f"{error.leader.rstrip('/')}{request.scope['raw_path'].decode('latin-1')}{query}"
+            headers["Location"] = (
+                f"{error.leader.rstrip('/')}{request.scope['raw_path'].decode('latin-1')}{query}"
+            )
     return error_answer(error.status, error.reason, error.path, headers, code=error.code)
 
 
@@ -122,7 +129,10 @@ async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     message = str(first["msg"])
-    reason = f"{shown(first.get('input'))} is not allowed: {message[0].lower()}{message[1:]} (correct the query)"
+    reason = (
+        f"{shown(first.get('input'))} is not allowed: {message[0].lower()}{message[1:]} (correct"
+        " the query)"
+    )
     return error_answer(422, reason, str(first["loc"][-1]))
 
 
@@ -159,16 +169,24 @@ _MEANING = {
     415: "The body is not declared as application/json.",
     422: "The request cannot be met; `path` names the wrong key.",
     429: "Too many requests at a time; `Retry-After` says when to come back.",
-    500: "An unexpected error in the controller; its log has the details under the id in the answer.",
-    503: "Not now: this controller is a standby (`Location` has the leader, where known), or has no plan or store yet.",
+    500: (
+        "An unexpected error in the controller; its log has the details under the id in the answer."
+    ),
+    503: (
+        "Not now: this controller is a standby (`Location` has the leader, where known), or has no"
+        " plan or store yet."
+    ),
 }
 ALWAYS = (401, 403, 422, 429, 500, 503)
-"""Statuses of every path that needs a token. 422: an unknown parameter of the query, for example."""
+"""Statuses of every path that needs a token. 422: an unknown parameter of the query, for
+example.
+"""
 WITH_BODY = (400, 408, 413, 415)
 
 
 def errors(*statuses: int, common: Iterable[int] = ALWAYS) -> dict[int | str, dict[str, Any]]:
     """Return the error answers of a path for OpenAPI: the common ones and `statuses`."""
     return {
-        status: {"description": _MEANING[status], "model": ErrorResource} for status in sorted({*common, *statuses})
+        status: {"description": _MEANING[status], "model": ErrorResource}
+        for status in sorted({*common, *statuses})
     }

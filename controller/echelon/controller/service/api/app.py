@@ -12,7 +12,17 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 from starlette.routing import compile_path
 
-from echelon.controller.service.api import flows, history, jobs, links, plan, policy, status, story, switches
+from echelon.controller.service.api import (
+    flows,
+    history,
+    jobs,
+    links,
+    plan,
+    policy,
+    status,
+    story,
+    switches,
+)
 from echelon.controller.service.api.answers import HANDLERS
 from echelon.controller.service.api.gate import Gate
 from echelon.controller.service.api.jobs import ConnectionReport, DistanceReport, IterationReport
@@ -29,7 +39,15 @@ DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the
 epoch (UTC), durations seconds, sizes bytes, rates bits per second; requests write units out, as files do
 (`"2.5 MB"`, `"10 ms"`). Every error has the same shape."""
-BODIES = (JobSpec, DistanceReport, ConnectionReport, IterationReport, PolicySetting, LinkSetting, FabricSpec)
+BODIES = (
+    JobSpec,
+    DistanceReport,
+    ConnectionReport,
+    IterationReport,
+    PolicySetting,
+    LinkSetting,
+    FabricSpec,
+)
 
 
 def create_app(
@@ -39,7 +57,8 @@ def create_app(
 ) -> FastAPI:
     """Return the application, to be served on the event loop that `service` lives on.
 
-    `metrics` returns what GET /metrics answers, as bytes and content type; None: there are no metrics.
+    `metrics` returns what GET /metrics answers, as bytes and content type; None: there are no
+    metrics.
     """
     settings = settings or ApiSettings()
     app = FastAPI(
@@ -95,7 +114,9 @@ def _methods_of(app: FastAPI, path: str) -> frozenset[str]:
 
 
 def _complete(document: dict[str, Any], *, with_tokens: bool) -> None:
-    """Add what FastAPI cannot know: bodies that our own reader reads, and the tokens that the gate requires."""
+    """Add what FastAPI cannot know: bodies that our own reader reads, and the tokens that the gate
+    requires.
+    """
     _, definitions = models_json_schema(
         [(model, "validation") for model in BODIES], ref_template="#/components/schemas/{model}"
     )

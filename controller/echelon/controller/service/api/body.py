@@ -44,9 +44,12 @@ def parse_json(raw: bytes) -> object:
         from_json(text)
     except ValueError as error:
         found = _POSITION.fullmatch(str(error))
-        reason, path = (found[1], f"line {found[2]}, column {found[3]}") if found else (str(error), "")
+        reason, path = (
+            (found[1], f"line {found[2]}, column {found[3]}") if found else (str(error), "")
+        )
         raise JsonError(f"{reason[0].lower()}{reason[1:]} (correct the JSON)", path) from None
-    # pydantic's parser keeps the last of two equal keys and reads 1e999 as infinity. It has bounded depth and digits.
+    # pydantic's parser keeps the last of two equal keys and reads 1e999 as infinity. It has bounded
+    # depth and digits.
     return json.loads(text, object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_finite)
 
 
@@ -54,7 +57,11 @@ def _mapping(pairs: list[tuple[Key, object]]) -> dict[Key, object]:
     mapping: dict[Key, object] = {}
     for key, value in pairs:
         if key in mapping:
-            raise JsonError(f"duplicate key {shown(key)} (keep one of them)", path_text([key]), code="duplicate-key")
+            raise JsonError(
+                f"duplicate key {shown(key)} (keep one of them)",
+                path_text([key]),
+                code="duplicate-key",
+            )
         mapping[key] = value
     return mapping
 
@@ -63,14 +70,15 @@ def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise JsonError(
-            f"{shown(text)} is not a finite number (write one between -1.8e308 and 1.8e308)", code="not-a-number"
+            f"{shown(text)} is not a finite number (write one between -1.8e308 and 1.8e308)",
+            code="not-a-number",
         )
     return value
 
 
 DRAINED = 4
-"""Multiple of the limit up to which a body that is too large is still read and dropped: a sender that is still writing
-does not look for an answer."""
+"""Multiple of the limit up to which a body that is too large is still read and dropped: a sender
+that is still writing does not look for an answer."""
 
 LARGE = 16 << 10
 """Size in bytes up to which any body is parsed within a few milliseconds."""
@@ -86,8 +94,14 @@ async def _read_mapping(request: Request) -> dict[str, Any]:
     settings: ApiSettings = request.app.state.settings
     content_types = request.headers.getlist("content-type")
     if len(content_types) != 1 or not _JSON_TYPE.fullmatch(content_types[0].strip()):
-        given = f"content type {shown(', '.join(content_types))}" if content_types else "a body without content type"
-        raise RequestError(415, f"{given} is not read here (send JSON with 'Content-Type: application/json')")
+        given = (
+            f"content type {shown(', '.join(content_types))}"
+            if content_types
+            else "a body without content type"
+        )
+        raise RequestError(
+            415, f"{given} is not read here (send JSON with 'Content-Type: application/json')"
+        )
     try:
         async with asyncio.timeout(settings.body_timeout_s):
             raw = await _read(request, *_limit(request, settings))
@@ -100,8 +114,12 @@ async def _read_mapping(request: Request) -> dict[str, Any]:
     except JsonError as error:
         raise RequestError(400, error.reason, error.path, code=error.code) from None
     if not isinstance(data, dict):
-        kind = {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(type(data), "number")
-        raise RequestError(422, f"is a {kind} (a mapping of keys to values is expected)", code="not-a-mapping")
+        kind = {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(
+            type(data), "number"
+        )
+        raise RequestError(
+            422, f"is a {kind} (a mapping of keys to values is expected)", code="not-a-mapping"
+        )
     return data
 
 
@@ -119,7 +137,9 @@ async def _read(request: Request, limit: int, setting: str) -> bytes:
     chunks: list[bytes] = []
     size = 0
     declared = request.headers.get("content-length", "0")
-    too_large = RequestError(413, f"the body has more than {limit} bytes (send less, or raise {setting})")
+    too_large = RequestError(
+        413, f"the body has more than {limit} bytes (send less, or raise {setting})"
+    )
     # Refuse at once what is declared larger than what would be drained.
     if declared.isdecimal() and int(declared[:20]) > limit * DRAINED:
         raise too_large
@@ -137,12 +157,17 @@ async def _read(request: Request, limit: int, setting: str) -> bytes:
 
 
 async def _beside(request: Request, work: Callable[[], T]) -> T:
-    """Return the result of `work`, done off the event loop if the body is large enough to hold it up."""
+    """Return the result of `work`, done off the event loop if the body is large enough to hold it
+    up.
+    """
     return work() if request.state.body_bytes <= LARGE else await asyncio.to_thread(work)
 
 
 Mapping = Annotated[dict[str, Any], Depends(_read_mapping)]
-"""A parameter of an endpoint: the body as it was sent. The endpoint's `openapi_extra` is `described(model)`."""
+"""A parameter of an endpoint: the body as it was sent.
+
+The endpoint's `openapi_extra` is `described(model)`.
+"""
 
 
 def parsed(model: type[S]) -> Callable[..., Awaitable[S]]:

@@ -1,10 +1,12 @@
-"""The connections of clients: how many there may be, and how long a client may take to send a request.
+"""The connections of clients: how many there may be, and how long a client may take to send a
+request.
 
-A client needs no token to connect, so connections are limited before any request arrives. Each one takes a file
-descriptor of the process, as the sessions with switches and the files of the store do. Clients that have shown no token
-are *strangers*. They have a part of the connections, and at a limit one of theirs makes room for a new one: the one
-that has been idle, or has left its answer unread, for longest. So clients that hold connections lock nobody out. Where
-tokens can be seen, clients who show one do not stand in line behind strangers either.
+A client needs no token to connect, so connections are limited before any request arrives. Each one
+takes a file descriptor of the process, as the sessions with switches and the files of the store do.
+Clients that have shown no token are *strangers*. They have a part of the connections, and at a
+limit one of theirs makes room for a new one: the one that has been idle, or has left its answer
+unread, for longest. So clients that hold connections lock nobody out. Where tokens can be seen,
+clients who show one do not stand in line behind strangers either.
 """
 
 from __future__ import annotations
@@ -39,28 +41,40 @@ if TYPE_CHECKING:
 ACCEPTS_AT_A_TIME = 64
 """Number of connections accepted before other work of the event loop has its turn."""
 RETRY_S = 1.0
-"""How long to wait before accepting again after a failure, for example when the machine has no descriptors left."""
+"""How long to wait before accepting again after a failure, for example when the machine has no
+descriptors left.
+"""
 FEWEST_WAITING = 16
-"""Number of clients without a token that may wait however few descriptors the process has: without one, none of them
-would be served."""
+"""Number of clients without a token that may wait however few descriptors the process has: without
+one, none of them would be served."""
 DESCRIPTORS_IN_RESERVE = 24 + FEWEST_WAITING
-"""File descriptors kept for the store, threads, the log and those who wait, beside those for switches."""
+"""File descriptors kept for the store, threads, the log and those who wait, beside those for
+switches.
+"""
 DESCRIPTORS_PER_SWITCH = 6
-"""File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it connects."""
+"""File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it
+connects.
+"""
 HEADER_BYTES = 32 << 10
 """Maximum size of request line and headers together, in bytes."""
 FEWEST = 4
 """Number of connections that are accepted however few descriptors the process has."""
 STRANGERS_PER_S = 100
-"""The most connections of strangers that are served in a second, where a token can be seen before that. The request of
-a large file takes some milliseconds, and those who connect again and again must leave the event loop to others."""
+"""The most connections of strangers that are served in a second, where a token can be seen before
+that. The request of a large file takes some milliseconds, and those who connect again and again
+must leave the event loop to others."""
 HANDSHAKES_PER_S = 200
-"""The most TLS handshakes that are begun in a second where there are tokens. Each takes two milliseconds or so."""
+"""The most TLS handshakes that are begun in a second where there are tokens.
+
+Each takes two milliseconds or so.
+"""
 DEFER_S = 1
 """How long the kernel waits for the first bytes of a connection before it hands it over."""
 PEEKED_BYTES = 8192
 _RESET = struct.pack("ii", 1, 0)
-"""The option by which closing a connection drops what its client has not read: else the kernel keeps it for minutes."""
+"""The option by which closing a connection drops what its client has not read: else the kernel
+keeps it for minutes.
+"""
 
 _TOKEN = re.compile(rb"\r\nauthorization:[ \t]*bearer[ \t]+([!-~]+)[ \t]*\r\n", re.IGNORECASE)
 
@@ -72,12 +86,15 @@ class ConnectionLimits:
     total: int = 1000
     """Maximum number of connections."""
     per_address: int = 200
-    """Maximum number of connections from one IPv4 address or IPv6 /64 network. A Unix socket has only `total`."""
+    """Maximum number of connections from one IPv4 address or IPv6 /64 network.
+
+    A Unix socket has only `total`.
+    """
     strangers: float = 0.75
     """The part of both that clients without a token may have, where there are tokens."""
     waiting: int = 4096
-    """Maximum number of clients without a token, or whose token TLS hides, that wait for their turn. They are not
-    closed before it, as they would connect again at once."""
+    """Maximum number of clients without a token, or whose token TLS hides, that wait for their
+    turn. They are not closed before it, as they would connect again at once."""
     request_s: float = 10.0
     """Longest time for the TLS handshake, and for a request's line and headers to arrive."""
     stalled_s: float = 30.0
@@ -85,7 +102,8 @@ class ConnectionLimits:
 
 
 def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimits, str | None]:
-    """Return `limits`, lowered to what the process's limit of descriptors allows, and a warning if it lowered them.
+    """Return `limits`, lowered to what the process's limit of descriptors allows, and a warning if
+    it lowered them.
 
     Descriptors for `switches` sessions, the store and the log stay in reserve.
     """
@@ -97,17 +115,23 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
     total = max(FEWEST, descriptors - reserved)
     if total >= limits.total:
         # Clients that wait take what no connection needs.
-        return replace(limits, waiting=min(limits.waiting, FEWEST_WAITING + total - limits.total)), None
+        return (
+            replace(limits, waiting=min(limits.waiting, FEWEST_WAITING + total - limits.total)),
+            None,
+        )
     warning = (
-        f"the API accepts {total} connections at a time, not {limits.total}: this process may open {descriptors} "
-        f"files, and {reserved} of these are for {switches} switches, store and log "
-        f"(raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower limits.connections)"
+        f"the API accepts {total} connections at a time, not {limits.total}: this process may open"
+        f" {descriptors} files, and {reserved} of these are for {switches} switches, store and log"
+        f" (raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower"
+        " limits.connections)"
     )
     return replace(limits, total=total, waiting=FEWEST_WAITING), warning
 
 
 class _StrictConnection(h11.Connection):
-    """HTTP without what h11 lets pass: headers that arrive at once and are too long, and two lengths of one body."""
+    """HTTP without what h11 lets pass: headers that arrive at once and are too long, and two
+    lengths of one body.
+    """
 
     def __init__(self, head_bytes: int) -> None:
         super().__init__(h11.SERVER, head_bytes)
@@ -126,15 +150,22 @@ class _StrictConnection(h11.Connection):
 
 
 class ClientConnection(H11Protocol):
-    """An accepted connection, from before its TLS handshake. It closes itself if its client neither asks nor reads."""
+    """An accepted connection, from before its TLS handshake.
 
-    def __init__(self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str) -> None:
+    It closes itself if its client neither asks nor reads.
+    """
+
+    def __init__(
+        self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str
+    ) -> None:
         super().__init__(config, state, {SHOWN: lambda: self.shown()})
         self.conn = _StrictConnection(HEADER_BYTES)
         self.origin = origin
         """The address or network that counts it; empty: a Unix socket."""
         self.idle_since = time.monotonic()
-        """When it was accepted or its last request was answered, in seconds of the monotonic clock."""
+        """When it was accepted or its last request was answered, in seconds of the monotonic
+        clock.
+        """
         self.is_known = False
         """Whether its client has shown a token."""
         self.closed: Callable[[], object] = lambda: None
@@ -237,8 +268,8 @@ class _Crowd:
 
 
 class _Line:
-    """Clients that wait. Origins take turns, and the newest client of an origin comes first: whoever waits long is one
-    of very many."""
+    """Clients that wait. Origins take turns, and the newest client of an origin comes first:
+    whoever waits long is one of very many."""
 
     def __init__(self) -> None:
         self._of: dict[str, deque[socket.socket]] = {}
@@ -259,7 +290,9 @@ class _Line:
         return accepted, origin
 
     def oldest(self) -> tuple[socket.socket, str]:
-        """Remove and return the client that has waited longest at the origin that has most, and that origin."""
+        """Remove and return the client that has waited longest at the origin that has most, and
+        that origin.
+        """
         origin = max(self._of, key=lambda one: len(self._of[one]))
         self.count -= 1
         accepted = self._of[origin].popleft()
@@ -285,8 +318,8 @@ class Listener:
         tls: ssl.SSLContext | None,
         tokens: Authenticator | None = None,
     ) -> None:
-        """`connection` makes the protocol of a connection from limits and origin. Without `tokens` nobody is a
-        stranger."""
+        """`connection` makes the protocol of a connection from limits and origin. Without `tokens`
+        nobody is a stranger."""
         self._socket = listening
         self._limits = limits if tokens is not None else replace(limits, strangers=1.0)
         self._connection = connection
@@ -311,7 +344,8 @@ class Listener:
     def start(self) -> None:
         """Accept connections from now on, on the running event loop."""
         loop = asyncio.get_running_loop()
-        # Requests that have arrived are read before a new connection takes the place of an idle one.
+        # Requests that have arrived are read before a new connection takes the place of an idle
+        # one.
         loop.add_reader(self._socket.fileno(), loop.call_soon, self._accept)
 
     def close(self) -> None:
@@ -337,7 +371,10 @@ class Listener:
                 continue
             self._waiting.add(accepted, origin)
             if self._waiting.count > self._limits.waiting:
-                self._refuse(*self._waiting.oldest(), f"{self._limits.waiting} clients that show no token wait")
+                self._refuse(
+                    *self._waiting.oldest(),
+                    f"{self._limits.waiting} clients that show no token wait",
+                )
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
@@ -346,14 +383,16 @@ class Listener:
             self._next.cancel()
             self._next = None
         if self._waiting.count:
-            delay_s = self._rates.admit("", STRANGERS_PER_S if self._tls is None else HANDSHAKES_PER_S)
+            delay_s = self._rates.admit(
+                "", STRANGERS_PER_S if self._tls is None else HANDSHAKES_PER_S
+            )
             if not delay_s:
                 self._make_room(*self._waiting.next(), known=False)
             self._next = asyncio.get_running_loop().call_later(delay_s, self._serve_waiting)
 
     def _make_room(self, accepted: socket.socket, origin: str, *, known: bool) -> bool:
-        """Serve a connection, and return whether there was no room, so that another one was closed for it or it was
-        refused."""
+        """Serve a connection, and return whether there was no room, so that another one was closed
+        for it or it was refused."""
         rivals = self._rivals(origin, 1.0 if known else self._limits.strangers)
         if not rivals:
             self._serve(accepted, origin, known=known)
@@ -363,7 +402,10 @@ class Listener:
         else:
             ending = [one for one in rivals if one.may_end or (known and not one.is_known)]
         idle = min(ending, key=lambda one: (one.is_known, one.idle_since), default=None)
-        problem = f"{len(rivals)} connections are open (see limits.connections and connections_per_address)"
+        problem = (
+            f"{len(rivals)} connections are open (see limits.connections and"
+            " connections_per_address)"
+        )
         if idle is None:
             self._refuse(accepted, origin, problem)
         else:
@@ -379,14 +421,21 @@ class Listener:
             log.warning("connection refused", address=origin, problem=problem)
 
     def _arrival(self) -> tuple[socket.socket, str] | None:
-        """Accept a connection, and return it with its origin; None: there is none, or no descriptor for it."""
+        """Accept a connection, and return it with its origin; None: there is none, or no descriptor
+        for it.
+        """
         try:
             accepted, address = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
         except OSError as error:
-            if self._socket.fileno() != -1:  # else it was closed since the event loop saw the connection
-                log.error("cannot accept connections", problem=f"{error.strerror or error} (raise 'ulimit -n')")
+            if (
+                self._socket.fileno() != -1
+            ):  # else it was closed since the event loop saw the connection
+                log.error(
+                    "cannot accept connections",
+                    problem=f"{error.strerror or error} (raise 'ulimit -n')",
+                )
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._socket.fileno())
                 self._retry = loop.call_later(RETRY_S, self.start)
@@ -394,7 +443,8 @@ class Listener:
         return accepted, _origin(address)
 
     def _rivals(self, origin: str, part: float) -> Collection[ClientConnection]:
-        """Return the connections of which one must close for another one from `origin`; empty: none needs to.
+        """Return the connections of which one must close for another one from `origin`; empty: none
+        needs to.
 
         Strangers may have this `part` of all.
         """
@@ -406,14 +456,22 @@ class Listener:
             return strangers
         if self._strangers.count + self._known.count >= limits.total:
             return [*self._strangers.most(), *self._known.all()]
-        return self._strangers.most() if self._strangers.count >= max(1, int(limits.total * part)) else ()
+        return (
+            self._strangers.most()
+            if self._strangers.count >= max(1, int(limits.total * part))
+            else ()
+        )
 
     def _shows_token(self, accepted: socket.socket) -> bool:
-        """Return whether the first bytes of a connection, which stay to be read, have a token that is valid."""
+        """Return whether the first bytes of a connection, which stay to be read, have a token that
+        is valid.
+        """
         if self._tokens is None or not self._sees_tokens:
             return False
         try:
-            shown = _TOKEN.search(accepted.recv(PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+            shown = _TOKEN.search(
+                accepted.recv(PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            )
         except OSError:
             return False
         return shown is not None and self._tokens.authenticate(shown[1].decode("ascii")) is not None
@@ -440,13 +498,16 @@ class Listener:
         handshake_s = None if self._tls is None else self._limits.request_s
         loop = asyncio.get_running_loop()
         opening = loop.create_task(
-            loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s)
+            loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s
+            )
         )
 
         def opened(task: asyncio.Task[object]) -> None:
             del self._opening[connection]
             if task.cancelled() or task.exception() is not None:
-                # A faulty handshake is the client's, and the task may have been cancelled before it began.
+                # A faulty handshake is the client's, and the task may have been cancelled before it
+                # began.
                 self._forget(connection)
                 accepted.close()
 

@@ -1,4 +1,6 @@
-"""What a change would do, which is neither stored nor written: the answer to every change with `dry_run`."""
+"""What a change would do, which is neither stored nor written: the answer to every change with
+`dry_run`.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ class JobForecast(Resource):
 
     job: str
     before: float | None
-    """Slowdown before the change: mean time of an iteration over that of the job alone on the whole fabric, in the
-    fluid model. None: the job is in no plan, or was not simulated."""
+    """Slowdown before the change: mean time of an iteration over that of the job alone on the whole
+    fabric, in the fluid model. None: the job is in no plan, or was not simulated."""
     after: float | None
     """Slowdown after the change."""
     problem: str | None = None
@@ -67,11 +69,16 @@ class DryRunResource(Resource):
                     inserts=_entries(one.added),
                     modifies=_entries(one.changed),
                     deletes=_entries(one.removed),
-                    queues=tuple(QueueChange(before=_queue(was), after=_queue(now)) for was, now in one.queues),
+                    queues=tuple(
+                        QueueChange(before=_queue(was), after=_queue(now))
+                        for was, now in one.queues
+                    ),
                 )
                 for one in outcome.differences
             ),
-            jobs=tuple(JobForecast.model_validate(one, from_attributes=True) for one in outcome.forecasts),
+            jobs=tuple(
+                JobForecast.model_validate(one, from_attributes=True) for one in outcome.forecasts
+            ),
             unpredicted=outcome.unpredicted,
         )
 
@@ -85,15 +92,16 @@ def _entries(entries: Iterable[OwnedEntry]) -> tuple[EntryResource, ...]:
 
 
 async def rehearsed(leader: Leader, make: Callable[[int], events.ChangeRequest]) -> Response:
-    """Return what a change would do, a `DryRunResource`. `make` returns the change for the number of a request. It is
-    checked and planned, and nothing else."""
+    """Return what a change would do, a `DryRunResource`. `make` returns the change for the number
+    of a request. It is checked and planned, and nothing else."""
     import asyncio
 
     from echelon.controller.machine.events import DryRun
     from echelon.controller.service.api.routing import whole
 
     outcome = await leader.ask(
-        lambda request: DryRun(request, make(request)), lambda answer: cast("ChangeOutcome", answer.value)
+        lambda request: DryRun(request, make(request)),
+        lambda answer: cast("ChangeOutcome", answer.value),
     )
     # A policy may change every entry of the fabric.
     return await asyncio.to_thread(lambda: whole(DryRunResource.of(outcome)))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class FlowTable(Resource):
-    """Flows that finished, by column: a flow has the same place in each of them. Times are on one clock, to within the
-    delay of a switch's report."""
+    """Flows that finished, by column: a flow has the same place in each of them. Times are on one
+    clock, to within the delay of a switch's report."""
 
     count: int
     """Number of flows that this leader has seen so far, more than are kept."""
@@ -50,7 +50,9 @@ class FlowTable(Resource):
             iteration=tuple(row.epoch for row in rows),
             start_s=tuple(round(row.start_s, 6) for row in rows),
             finish_s=tuple(round(row.finish_s, 6) for row in rows),
-            tardiness_s=tuple(None if row.tardiness_s is None else round(row.tardiness_s, 6) for row in rows),
+            tardiness_s=tuple(
+                None if row.tardiness_s is None else round(row.tardiness_s, 6) for row in rows
+            ),
         )
 
 
@@ -74,8 +76,8 @@ class WaitResource(Resource):
 
 
 class WaitsResource(Resource):
-    """Who waits for whom, by the flows that were seen last. This is an estimate: it divides the time that a flow takes
-    beyond its time alone over those that were on its links meanwhile."""
+    """Who waits for whom, by the flows that were seen last. This is an estimate: it divides the
+    time that a flow takes beyond its time alone over those that were on its links meanwhile."""
 
     flows: int
     """Number of flows that this comes from."""
@@ -93,11 +95,16 @@ class WaitsResource(Resource):
             flows=len(spans),
             from_s=min((span.start_s for span in spans), default=None),
             to_s=max((span.finish_s for span in spans), default=None),
-            waits=tuple(WaitResource.model_validate(wait, from_attributes=True) for wait in waits(spans, rates_bps)),
+            waits=tuple(
+                WaitResource.model_validate(wait, from_attributes=True)
+                for wait in waits(spans, rates_bps)
+            ),
         )
 
 
-def _spans(seen: Iterable[SeenFlow], plan: Plan, jobs: Mapping[str, RegisteredJob]) -> list[FlowSpan]:
+def _spans(
+    seen: Iterable[SeenFlow], plan: Plan, jobs: Mapping[str, RegisteredJob]
+) -> list[FlowSpan]:
     """Return the flows that were seen of jobs in the plan, on the paths of the plan."""
     known: dict[str, dict[str, tuple[int, tuple[Link, ...]]]] = {}
     out = []
@@ -106,7 +113,9 @@ def _spans(seen: Iterable[SeenFlow], plan: Plan, jobs: Mapping[str, RegisteredJo
             paths = {one.flow: links_of(one.path) for one in plan.by_job.get(flow.job, ())}
             graph = jobs[flow.job].graph if flow.job in jobs else None
             sizes = {} if graph is None else {one.name: one.size_bytes for one in graph.flows}
-            known[flow.job] = {name: (sizes[name], links) for name, links in paths.items() if name in sizes}
+            known[flow.job] = {
+                name: (sizes[name], links) for name, links in paths.items() if name in sizes
+            }
         if (found := known[flow.job].get(flow.flow)) is not None:
             out.append(FlowSpan(flow.job, flow.start_s, flow.finish_s, *found))
     return out
@@ -124,7 +133,9 @@ def routes() -> "APIRouter":
     @made.get("/flows", responses=errors(404))
     async def list_flows(
         service: TheService,
-        after: Annotated[int, Query(ge=0, le=1 << 53, description="Return only flows with higher numbers.")] = 0,
+        after: Annotated[
+            int, Query(ge=0, le=1 << 53, description="Return only flows with higher numbers.")
+        ] = 0,
         job: Annotated[str | None, Query(description="Return only flows of this job.")] = None,
     ) -> FlowTable:
         """Return the flows that switches saw last, 10,000 at most, by column."""
@@ -142,6 +153,8 @@ def routes() -> "APIRouter":
         seen = list(service.machine.flow_log.after(0))
         rates_bps = service.fabric.rate_bps
         # A second for ten thousand flows.
-        return await asyncio.to_thread(lambda: WaitsResource.of(_spans(seen, planned.plan, jobs), rates_bps))
+        return await asyncio.to_thread(
+            lambda: WaitsResource.of(_spans(seen, planned.plan, jobs), rates_bps)
+        )
 
     return made

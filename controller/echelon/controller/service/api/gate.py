@@ -1,5 +1,5 @@
-"""The gate that every request passes: authentication, authorisation, the limit of concurrent requests, and the access
-record."""
+"""The gate that every request passes: authentication, authorisation, the limit of concurrent
+requests, and the access record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from echelon.model.quantities import shown
 
 
 class RequestRates:
-    """Token buckets, by the names of tokens. A bucket holds the requests of one second, and is full at first."""
+    """Token buckets, by the names of tokens.
+
+    A bucket holds the requests of one second, and is full at first.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,26 +53,36 @@ class RequestRates:
 log = logs.get("echelon.api")
 
 SHOWN = "shown"
-"""The key of the connection's state (`scope["state"]`) with what to call when a request has a valid token."""
+"""The key of the connection's state (`scope["state"]`) with what to call when a request has a valid
+token.
+"""
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
 TOKENLESS_PATHS = OPEN_PATHS.union({pages.PATH}, *(one.paths() for one in pages.other_pages()))
 """Paths that say nothing which only clients may know."""
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing. Every other method requires an operator, or an agent at its paths."""
+"""Methods that change nothing.
+
+Every other method requires an operator, or an agent at its paths.
+"""
 METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
 OTHER_METHOD = "OTHER"
-"""Methods known to HTTP. Clients can invent methods, and counting requests by method must not grow with that."""
+"""Methods known to HTTP. Clients can invent methods, and counting requests by method must not grow
+with that.
+"""
 REFUSED = frozenset({401, 403, 429})
-"""Statuses that ask for attention. Warnings that repeat are limited, so clients without a token cannot fill the log."""
+"""Statuses that ask for attention.
+
+Warnings that repeat are limited, so clients without a token cannot fill the log.
+"""
 CLIENT_LEFT = 499
 _OF_AGENTS = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/[^/]+)")
 """The paths that agents use."""
 _NAMED = 5
 """The most jobs that an error names."""
 PIECE = 1 << 16
-"""Maximum length of what is sent before the client has read what was sent before, in bytes: all that an answer which
-nobody reads takes of the memory."""
+"""Maximum length of what is sent before the client has read what was sent before, in bytes: all
+that an answer which nobody reads takes of the memory."""
 LOGGED_PATH = 200
 """Maximum length of a path in the access record, in characters."""
 
@@ -114,15 +127,19 @@ class Gate:
         except (ClientDisconnect, _UnsentError):
             answer.status = None  # there is nobody to answer
         except asyncio.CancelledError:
-            # The server stops, and this took longer than it waits. Swallow the cancellation: the task ends here, and
-            # the server would print a traceback.
+            # The server stops, and this took longer than it waits. Swallow the cancellation: the
+            # task ends here, and the server would print a traceback.
             if answer.status is None:
                 reason = "the controller is stopping (ask again)"
                 headers = {"Retry-After": str(RETRY_AFTER_S)}
-                await error_answer(503, reason, headers=headers, close=True)(scope, receive, answer.send)
+                await error_answer(503, reason, headers=headers, close=True)(
+                    scope, receive, answer.send
+                )
         except Exception:
             fault = secrets.token_hex(6)
-            log.exception("fault", fault=fault, method=answer.method, path=scope["path"][:LOGGED_PATH])
+            log.exception(
+                "fault", fault=fault, method=answer.method, path=scope["path"][:LOGGED_PATH]
+            )
             if answer.status is not None:
                 raise
             reason = f"unexpected error in the controller (its log has the details under {fault})"
@@ -134,7 +151,10 @@ class Gate:
     def _check_load(self, scope: Scope) -> None:
         """Check the number of concurrent requests. Raise `RequestError`."""
         if self._running > self._settings.requests and scope["path"] not in OPEN_PATHS:
-            reason = f"{self._settings.requests} requests are being answered already (come back in a second)"
+            reason = (
+                f"{self._settings.requests} requests are being answered already (come back in a"
+                " second)"
+            )
             raise RequestError(429, reason, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     def _check_rate(self, principal: Principal | None) -> None:
@@ -144,12 +164,17 @@ class Gate:
         most = principal.limits.requests_per_s
         wait_s = self._rates.admit(principal.token, most)
         if wait_s:
-            reason = f"token '{principal.token}' has made its {most} requests of this second (come back later)"
+            reason = (
+                f"token '{principal.token}' has made its {most} requests of this second (come back"
+                " later)"
+            )
             raise RequestError(429, reason, headers={"Retry-After": str(ceil(wait_s))})
 
     def _identify(self, scope: Scope) -> Principal | None:
         """Return who asks; None: this path does not require it. Raise `RequestError`."""
-        if scope["path"] in TOKENLESS_PATHS or (self._settings.open_metrics and scope["path"] == METRICS_PATH):
+        if scope["path"] in TOKENLESS_PATHS or (
+            self._settings.open_metrics and scope["path"] == METRICS_PATH
+        ):
             return None
         headers = Headers(scope=scope)
         if self._settings.tokens is None:
@@ -161,10 +186,14 @@ class Gate:
             raise _unauthorised("no token (send it in one header 'Authorization: Bearer TOKEN')")
         principal = self._settings.tokens.authenticate(token.strip())
         if principal is None:
-            raise _unauthorised("unknown token (make one with 'echelon token' and add its entry to the tokens file)")
+            raise _unauthorised(
+                "unknown token (make one with 'echelon token' and add its entry to the tokens file)"
+            )
         return principal
 
-    def _tell(self, scope: Scope, answer: _Answer, principal: Principal | None, duration_s: float) -> None:
+    def _tell(
+        self, scope: Scope, answer: _Answer, principal: Principal | None, duration_s: float
+    ) -> None:
         client = scope.get("client")
         exchange = Exchange(
             method=answer.method if answer.method in METHODS else OTHER_METHOD,
@@ -216,15 +245,17 @@ class _Answer:
             body = message.get("body", b"")
             last = max(0, len(body) - 1) // PIECE * PIECE
             for start in range(0, last, PIECE):
-                await self._send({**message, "body": body[start : start + PIECE], "more_body": True})
+                await self._send(
+                    {**message, "body": body[start : start + PIECE], "more_body": True}
+                )
             await self._send({**message, "body": body[last:]} if last else message)
         except Exception as error:
             raise _UnsentError from error
 
 
 class _UnsentError(Exception):
-    """The connection accepts no answer: what came after the headers was not HTTP, for example, and has been
-    answered."""
+    """The connection accepts no answer: what came after the headers was not HTTP, for example, and
+    has been answered."""
 
 
 def _level(exchange: Exchange) -> int:
@@ -236,24 +267,32 @@ def _level(exchange: Exchange) -> int:
 def _origin(request: str, principal: Principal | None, address: tuple[str, int] | None) -> Origin:
     token = principal.token if principal else None
     limits = principal.limits if principal else NO_LIMITS
-    return Origin(request, token, address[0] if address else None, Quota(token, limits.jobs, limits.flows))
+    return Origin(
+        request, token, address[0] if address else None, Quota(token, limits.jobs, limits.flows)
+    )
 
 
 def _check_role(principal: Principal | None, method: str, path: str) -> None:
     if principal is not None and principal.role == "agent":
         _check_agent(principal, path)
     elif principal is not None and principal.role != "operator" and method not in READING_METHODS:
-        raise RequestError(403, f"token '{principal.token}' is {principal.role} (use one with the role operator)")
+        raise RequestError(
+            403, f"token '{principal.token}' is {principal.role} (use one with the role operator)"
+        )
 
 
 def _check_agent(principal: Principal, path: str) -> None:
     """Refuse an agent all but what `echelon agent` asks for, of its own jobs."""
     asked = _OF_AGENTS.fullmatch(path)
     if asked is None:
-        raise RequestError(403, f"token '{principal.token}' is agent (use one with the role operator or read-only)")
+        raise RequestError(
+            403, f"token '{principal.token}' is agent (use one with the role operator or read-only)"
+        )
     if principal.only_jobs is not None and asked["job"] not in principal.only_jobs:
         jobs = ", ".join(sorted(principal.only_jobs)[:_NAMED])
-        raise RequestError(403, f"token '{principal.token}' is for other jobs: {jobs} (use one for this job)")
+        raise RequestError(
+            403, f"token '{principal.token}' is for other jobs: {jobs} (use one for this job)"
+        )
 
 
 def _unauthorised(reason: str) -> RequestError:
@@ -263,8 +302,8 @@ def _unauthorised(reason: str) -> RequestError:
 def _check_host(host: str) -> None:
     """Refuse a foreign Host header when there are no tokens.
 
-    The service then serves only this machine, but a web page in its browser may have a name that was made to resolve
-    here (DNS rebinding). The page's requests carry that name.
+    The service then serves only this machine, but a web page in its browser may have a name that
+    was made to resolve here (DNS rebinding). The page's requests carry that name.
     """
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     name = name.strip("[]")
@@ -273,5 +312,7 @@ def _check_host(host: str) -> None:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        reason = f"{shown(host)} is not a name of this machine (no tokens are configured: use localhost)"
+        reason = (
+            f"{shown(host)} is not a name of this machine (no tokens are configured: use localhost)"
+        )
         raise RequestError(403, reason) from None

@@ -55,12 +55,16 @@ def _column(steps: Steps, place: int) -> Values:
     return tuple(None if one[place] is None else round(one[place] or 0.0, _DIGITS) for one in steps)
 
 
-def _read(service: "ControllerService", job: str | None, switch: str | None, limit: int) -> HistoryResource:
+def _read(
+    service: "ControllerService", job: str | None, switch: str | None, limit: int
+) -> HistoryResource:
     history, machine, now_s = service.leader.history, service.machine, time.monotonic()
     to = {key: other for key, other in service.fabric.neighbour.items() if switch in (None, key[0])}
 
     def slowdown(name: str, values: Sequence[float]) -> float:
-        return max((one for one in values[::2] if one == one), default=0.0) / (machine.alone_iteration_s(name) or inf)
+        return max((one for one in values[::2] if one == one), default=0.0) / (
+            machine.alone_iteration_s(name) or inf
+        )
 
     def sent(_: tuple[str, int], values: Sequence[float]) -> float:
         return sum(one for one in values if one == one)
@@ -71,7 +75,8 @@ def _read(service: "ControllerService", job: str | None, switch: str | None, lim
         from_s=time.time() - now_s % STEP_S - (STEPS - 1) * STEP_S,
         step_s=STEP_S,
         jobs=tuple(
-            JobHistory(job=name, iteration_s=_column(steps, 0), tardiness_s=_column(steps, 1)) for name, steps in jobs
+            JobHistory(job=name, iteration_s=_column(steps, 0), tardiness_s=_column(steps, 1))
+            for name, steps in jobs
         ),
         ports=tuple(
             PortHistory(
@@ -98,10 +103,17 @@ def routes() -> "APIRouter":
     async def show_history(
         service: TheService,
         job: Annotated[str | None, Query(description="Return only this job.")] = None,
-        switch: Annotated[str | None, Query(description="Return only ports of this switch.")] = None,
-        limit: Annotated[int, Query(ge=1, le=LARGEST_ANSWER, description="Return so many of each at most.")] = 20,
+        switch: Annotated[
+            str | None, Query(description="Return only ports of this switch.")
+        ] = None,
+        limit: Annotated[
+            int, Query(ge=1, le=LARGEST_ANSWER, description="Return so many of each at most.")
+        ] = 20,
     ) -> HistoryResource:
-        """Return the last hour of the slowest jobs and of the busiest ports. It is kept in memory, in 10 MB at most."""
+        """Return the last hour of the slowest jobs and of the busiest ports.
+
+        It is kept in memory, in 10 MB at most.
+        """
         if job is not None:
             service.machine.jobs.known(job)
         if switch is not None:

@@ -1,4 +1,6 @@
-"""Jobs: what is registered, what switches and hosts have measured of it, and what clients and agents report."""
+"""Jobs: what is registered, what switches and hosts have measured of it, and what clients and
+agents report.
+"""
 
 import ipaddress
 import re
@@ -15,7 +17,15 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from echelon.controller.machine.lines import JobState
 from echelon.controller.service.api.dryruns import DryRunResource, rehearsed
 from echelon.controller.service.api.settings import Resource
-from echelon.model.documents import Duration, Durations, Name, PositiveDuration, Section, Size, StepName
+from echelon.model.documents import (
+    Duration,
+    Durations,
+    Name,
+    PositiveDuration,
+    Section,
+    Size,
+    StepName,
+)
 from echelon.model.jobs.paradigm import registered
 from echelon.model.jobs.spec import JobSpec
 from echelon.model.quantities import QuantityError, shown
@@ -36,7 +46,9 @@ LARGEST_PAGE = 1000
 
 
 class Timings(Resource):
-    """The durations of the phases of a change, from its acceptance to the last acknowledged entry."""
+    """The durations of the phases of a change, from its acceptance to the last acknowledged
+    entry.
+    """
 
     queued_s: float
     """Time before planning began: coalescing, and a plan that was still being made."""
@@ -55,9 +67,13 @@ class EchelonFlowReport(Resource):
     name: str
     flows: int
     offsets_s: tuple[float, ...]
-    """The arrangement function in force: ideal finish times of its flows after the reference time."""
+    """The arrangement function in force: ideal finish times of its flows after the reference
+    time.
+    """
     observed_distances_s: tuple[float, ...] | None = None
-    """Smoothed observed starts of its flows after the head flow's; None: not seen (by one clock) yet."""
+    """Smoothed observed starts of its flows after the head flow's; None: not seen (by one clock)
+    yet.
+    """
     tardiness_s: tuple[float, ...] = ()
     """Tardiness in the latest iterations, oldest first."""
 
@@ -85,7 +101,9 @@ def _floats(values: Iterable[Fraction]) -> tuple[float, ...]:
 
 
 class FlowNumbers(Resource):
-    """The numbers that a sender writes into the shim header of a flow's packets (docs/data-plane.md)."""
+    """The numbers that a sender writes into the shim header of a flow's packets
+    (docs/data-plane.md).
+    """
 
     name: str
     src: str
@@ -97,7 +115,13 @@ class FlowNumbers(Resource):
     def of(cls, job: "RegisteredJob") -> "Iterator[FlowNumbers]":
         """Yield all flows of a job."""
         for number, flow in enumerate(() if job.graph is None else job.graph.flows):
-            yield cls(name=flow.name, src=flow.src, dst=flow.dst, size_bytes=flow.size_bytes, number=number)
+            yield cls(
+                name=flow.name,
+                src=flow.src,
+                dst=flow.dst,
+                size_bytes=flow.size_bytes,
+                number=number,
+            )
 
 
 class HostMeasurement(Resource):
@@ -111,7 +135,9 @@ class HostMeasurement(Resource):
     retransmitted_bytes: int
     """The bytes that it sent again in the latest of them."""
     stalled_s: float
-    """The time in the latest of them in which the host had data to send and its send buffers were too small."""
+    """The time in the latest of them in which the host had data to send and its send buffers were
+    too small.
+    """
 
     @classmethod
     def of(cls, host: str, iterations: Sequence[HostIteration]) -> "HostMeasurement":
@@ -136,7 +162,9 @@ class SizeReport(Resource):
     measured_bytes: int
     """The bytes that the host sent in the latest iteration."""
     used_bytes: int
-    """The size that plans go by: the file's, or the measured one where it replaces that (`telemetry.correct_sizes`)."""
+    """The size that plans go by: the file's, or the measured one where it replaces that
+    (`telemetry.correct_sizes`).
+    """
 
     @classmethod
     def of(cls, job: "RegisteredJob", measured: Measured) -> "Iterator[SizeReport]":
@@ -145,7 +173,9 @@ class SizeReport(Resource):
             return
         profiled, used = profiled_bytes(job.profiled), profiled_bytes(job.reported)
         for host, iterations in sorted(measured.items()):
-            for other, sent_bytes in sorted(iterations[-1].sent_bytes.items()) if iterations else ():
+            for other, sent_bytes in (
+                sorted(iterations[-1].sent_bytes.items()) if iterations else ()
+            ):
                 yield cls(
                     src=host,
                     dst=other,
@@ -170,7 +200,9 @@ class JobResource(Resource):
     flow_count: int
     """0: not counted yet since the start, or too large to be built (`problem`)."""
     alone_iteration_s: float | None = None
-    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed yet."""
+    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed
+    yet.
+    """
     iteration_times_s: tuple[float, ...] = ()
     """Durations of the latest iterations as switches saw them, oldest first."""
     echelonflows: tuple[EchelonFlowReport, ...] = ()
@@ -181,8 +213,8 @@ class JobResource(Resource):
     flows: tuple[FlowNumbers, ...] = ()
     """The job's flows and their numbers. Only present where a single job is requested."""
     trees: tuple[dict[str, Any], ...] = ()
-    """What the hosts of each tree of switches have to know, which adds up what the job's flows bring
-    (docs/aggregation.md)."""
+    """What the hosts of each tree of switches have to know, which adds up what the job's flows
+    bring (docs/aggregation.md)."""
     ranked_at_hosts: tuple[dict[str, Any], ...] = ()
     """How its senders rank its flows, where switches do not (docs/ranking-at-hosts.md)."""
     timings: Timings | None = None
@@ -207,7 +239,9 @@ class JobResource(Resource):
             alone_iteration_s=machine.alone_iteration_s(job.name),
             iteration_times_s=() if seen is None else _floats(seen.iteration_times_s),
             echelonflows=EchelonFlowReport.of(job, seen),
-            measurements=tuple(HostMeasurement.of(host, latest) for host, latest in sorted(measured.items())),
+            measurements=tuple(
+                HostMeasurement.of(host, latest) for host, latest in sorted(measured.items())
+            ),
             sizes=tuple(SizeReport.of(job, measured)),
             trees=tuple(machine.told_of_trees(job.name)),
             ranked_at_hosts=tuple(machine.ranked_at_hosts(job.name)),
@@ -224,14 +258,18 @@ class JobSummary(Resource):
     flow_count: int
     """0: not counted yet since the start, or too large to be built (`problem`)."""
     alone_iteration_s: float | None = None
-    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed yet."""
+    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed
+    yet.
+    """
     last_iteration_s: float | None = None
     last_tardiness_s: float | None = None
     """The largest tardiness of its EchelonFlows, in the latest iteration that was seen whole."""
     alone_tardiness_s: float | None = None
     """The same on an otherwise empty fabric, in the fluid model; null: not computed yet."""
     waiting_for: tuple[str, ...] = ()
-    """The switches that a `planned` job's flows pass and that do not hold the plan yet, or are away."""
+    """The switches that a `planned` job's flows pass and that do not hold the plan yet, or are
+    away.
+    """
 
     @classmethod
     def of(cls, job: "RegisteredJob", machine: "Machine") -> "JobSummary":
@@ -246,8 +284,12 @@ class JobSummary(Resource):
             workers=tuple(job.spec.hosts),
             flow_count=job.flow_count,
             alone_iteration_s=machine.alone_iteration_s(job.name),
-            last_iteration_s=float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None,
-            last_tardiness_s=float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None,
+            last_iteration_s=(
+                float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None
+            ),
+            last_tardiness_s=(
+                float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None
+            ),
             alone_tardiness_s=machine.alone_tardiness_s(job.name),
             waiting_for=machine.progress.waiting_for(job.name) if state == "planned" else (),
         )
@@ -263,10 +305,13 @@ def _endpoint(value: object) -> tuple[str, int]:
     except ValueError:
         address = None
     if found is None or address is None:
-        raise QuantityError(f"{shown(value)} is not an endpoint (write it as 10.0.0.1:29500)", code="not-an-address")
+        raise QuantityError(
+            f"{shown(value)} is not an endpoint (write it as 10.0.0.1:29500)", code="not-an-address"
+        )
     if not 1 <= int(found[2]) < 1 << 24:
         raise QuantityError(
-            f"{shown(value)} has neither a port nor the number of a queue pair (give that of the connection)",
+            f"{shown(value)} has neither a port nor the number of a queue pair (give that of the"
+            " connection)",
             code="out-of-range",
         )
     return address, int(found[2])
@@ -276,24 +321,33 @@ Endpoint = Annotated[
     tuple[str, int],
     PlainValidator(_endpoint),
     PlainSerializer(lambda endpoint: f"{endpoint[0]}:{endpoint[1]}", return_type=str),
-    WithJsonSchema({"type": "string", "pattern": f"^{_ENDPOINT.pattern}$", "examples": ["10.0.0.1:29500"]}),
+    WithJsonSchema(
+        {"type": "string", "pattern": f"^{_ENDPOINT.pattern}$", "examples": ["10.0.0.1:29500"]}
+    ),
 ]
-"""One end of a connection, an IPv4 address and a port, or the number of a queue pair: ``10.0.0.1:29500``."""
+"""One end of a connection, an IPv4 address and a port, or the number of a queue pair:
+``10.0.0.1:29500``.
+"""
 
 
 class ReportedConnection(Section):
-    """A TCP connection, or a pair of connected queue pairs, as the host at one of its ends sees it."""
+    """A TCP connection, or a pair of connected queue pairs, as the host at one of its ends sees
+    it.
+    """
 
-    local: Annotated[Endpoint, Field(description="the host's own address and port, as 10.0.0.1:41234")]
+    local: Annotated[
+        Endpoint, Field(description="the host's own address and port, as 10.0.0.1:41234")
+    ]
     remote: Annotated[Endpoint, Field(description="the other host's address and port")]
 
 
 class ConnectionReport(Section):
-    """All connections of a job that a host has now with the job's other hosts. They replace those that it reported
-    before."""
+    """All connections of a job that a host has now with the job's other hosts. They replace those
+    that it reported before."""
 
     connections: Annotated[
-        tuple[ReportedConnection, ...], Field(description="the connections, as [{local: ..., remote: ...}]")
+        tuple[ReportedConnection, ...],
+        Field(description="the connections, as [{local: ..., remote: ...}]"),
     ]
 
 
@@ -302,17 +356,21 @@ class ConnectionsResource(Resource):
 
     job: str
     by: str
-    """The way in which switches recognise the job: shim, bytes or agent, or roce for agent over RoCE. With agent,
-    agents report its connections; with roce, somebody reports its queue pairs."""
+    """The way in which switches recognise the job: shim, bytes or agent, or roce for agent over
+    RoCE. With agent, agents report its connections; with roce, somebody reports its queue pairs."""
     idle_gap_s: float | None
-    """Silence after which the job's first connection starts a new iteration; null: the sender tells."""
+    """Silence after which the job's first connection starts a new iteration; null: the sender
+    tells.
+    """
     addresses: dict[str, str]
     """The address of each host of the job. Only connections between them are reported."""
     connections: dict[str, tuple[ReportedConnection, ...]]
     """The last report of each host's agent."""
 
     @classmethod
-    def of(cls, job: "RegisteredJob", fabric: "Fabric", host: str | None = None) -> "ConnectionsResource":
+    def of(
+        cls, job: "RegisteredJob", fabric: "Fabric", host: str | None = None
+    ) -> "ConnectionsResource":
         """Return the reported connections of a job, or only those of one host."""
         from echelon.controller.machine.reports import addresses, reported_protocol
 
@@ -324,7 +382,9 @@ class ConnectionsResource(Resource):
             addresses={name: address for address, name in addresses(job.spec, fabric).items()},
             connections={
                 name: tuple(
-                    ReportedConnection.model_construct(local=(one[1], one[3]), remote=(one[2], one[4]))
+                    ReportedConnection.model_construct(
+                        local=(one[1], one[3]), remote=(one[2], one[4])
+                    )
                     for one in sorted(seen)
                 )
                 for name, seen in job.connections.items()
@@ -339,11 +399,15 @@ class ReportedIteration(Section):
     duration: Annotated[PositiveDuration, Field(description="how long it took, as '205 ms'")]
     sent: Annotated[
         dict[Name, Size],
-        Field(default_factory=dict, description="what the host sent to each other host, each byte once: {h2: '40 MB'}"),
+        Field(
+            default_factory=dict,
+            description="what the host sent to each other host, each byte once: {h2: '40 MB'}",
+        ),
     ]
     retransmitted: Annotated[Size | None, Field(description="what it sent again")] = None
     stalled: Annotated[
-        Duration, Field(description="the time in which send buffers were too small, over all connections")
+        Duration,
+        Field(description="the time in which send buffers were too small, over all connections"),
     ] = Fraction(0)
 
     @staticmethod
@@ -352,7 +416,9 @@ class ReportedIteration(Section):
         return {
             "duration": f"{float(one.duration_s):.9f} s",
             "sent": {other: f"{size} B" for other, size in one.sent_bytes.items() if size},
-            **({"retransmitted": f"{one.retransmitted_bytes} B"} if one.retransmitted_bytes else {}),
+            **(
+                {"retransmitted": f"{one.retransmitted_bytes} B"} if one.retransmitted_bytes else {}
+            ),
             "stalled": f"{float(one.stalled_s):.9f} s",
         }
 
@@ -362,32 +428,49 @@ class ReportedIteration(Section):
 
 
 class IterationReport(Section):
-    """The latest iterations of a job that a host measured, oldest first. They replace those that it reported before."""
+    """The latest iterations of a job that a host measured, oldest first.
+
+    They replace those that it reported before.
+    """
 
     iterations: Annotated[
-        tuple[ReportedIteration, ...], Field(description="the iterations, as [{duration: ..., sent: {h2: ...}}]")
+        tuple[ReportedIteration, ...],
+        Field(description="the iterations, as [{duration: ..., sent: {h2: ...}}]"),
     ]
 
 
 class DistanceReport(Section):
     """A profiled arrangement function, which replaces the one that the job's spec implies."""
 
-    echelonflow: Annotated[StepName, Field(description="the EchelonFlow, as GET /jobs/NAME lists them")]
+    echelonflow: Annotated[
+        StepName, Field(description="the EchelonFlow, as GET /jobs/NAME lists them")
+    ]
     offsets: Annotated[
         Durations,
-        Field(description="the ideal finish time of each flow after the first's, ascending, as ['0 s', '12 ms']"),
+        Field(
+            description=(
+                "the ideal finish time of each flow after the first's, ascending, as ['0 s', '12"
+                " ms']"
+            )
+        ),
     ]
 
 
 EXAMPLES: dict[str, Any] = {
-    title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
+    title: example
+    for paradigm in registered().sections.values()
+    for title, example in paradigm.examples.items()
 }
-DISTANCES: dict[str, Any] = {"profiled": {"echelonflow": "fp-0", "offsets": ["0 s", "12 ms", "24 ms"]}}
+DISTANCES: dict[str, Any] = {
+    "profiled": {"echelonflow": "fp-0", "offsets": ["0 s", "12 ms", "24 ms"]}
+}
 CONNECTIONS: dict[str, Any] = {
     "seen": {"connections": [{"local": "10.0.0.1:41234", "remote": "10.0.0.2:29500"}]},
     "none": {"connections": []},
 }
-ITERATIONS: dict[str, Any] = {"measured": {"iterations": [{"duration": "205 ms", "sent": {"h2": "40 MB"}}]}}
+ITERATIONS: dict[str, Any] = {
+    "measured": {"iterations": [{"duration": "205 ms", "sent": {"h2": "40 MB"}}]}
+}
 CREATED = {
     "model": JobResource,
     "description": "Registered.",
@@ -402,8 +485,9 @@ def listed(
     after: str | None = None,
     limit: int | None = None,
 ) -> Sequence[JobSummary]:
-    """Return jobs in the order of their names, and at most `limit` of them. `state`, `worker` and `after` leave only
-    jobs in that state, with that host, and with later names (there need not be a job of that name)."""
+    """Return jobs in the order of their names, and at most `limit` of them. `state`, `worker` and
+    `after` leave only jobs in that state, with that host, and with later names (there need not be a
+    job of that name)."""
     names = sorted(machine.jobs.jobs)
     first = 0 if after is None else bisect_right(names, after)
     jobs = (machine.jobs.jobs[name] for name in islice(names, first, None))
@@ -417,9 +501,12 @@ def listed(
     return [JobSummary.of(job, machine) for job in islice(found, limit)]
 
 
-async def registration(spec: Mapping[str, Any], *, replace: bool) -> "Callable[[int], events.ChangeRequest]":
-    """Return a function from the number of a request to the request for this job. Raise `DocumentError` if `spec` is
-    not a job's. A small one may stand for much, so that it is read beside the event loop."""
+async def registration(
+    spec: Mapping[str, Any], *, replace: bool
+) -> "Callable[[int], events.ChangeRequest]":
+    """Return a function from the number of a request to the request for this job. Raise
+    `DocumentError` if `spec` is not a job's. A small one may stand for much, so that it is read
+    beside the event loop."""
     import asyncio
 
     from echelon.controller.machine.events import RegisterJob
@@ -431,11 +518,14 @@ async def registration(spec: Mapping[str, Any], *, replace: bool) -> "Callable[[
     return lambda request: RegisterJob(request, spec, parsed, replace, quota=quota)
 
 
-async def register(service: "ControllerService", spec: Mapping[str, Any], *, replace: bool) -> tuple[JobResource, bool]:
-    """Register a job, named by its key `job`, and return it, and whether there was none of that name.
+async def register(
+    service: "ControllerService", spec: Mapping[str, Any], *, replace: bool
+) -> tuple[JobResource, bool]:
+    """Register a job, named by its key `job`, and return it, and whether there was none of that
+    name.
 
-    Registering the same spec again changes nothing. Another spec of that name raises `ConflictError`, or takes the
-    place of the first with `replace`.
+    Registering the same spec again changes nothing. Another spec of that name raises
+    `ConflictError`, or takes the place of the first with `replace`.
     """
     leader = service.leader
 
@@ -460,7 +550,9 @@ async def installed(
 
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            return await leader.ask(lambda request: AwaitJob(request, name), lambda answer: show(answer.value))
+            return await leader.ask(
+                lambda request: AwaitJob(request, name), lambda answer: show(answer.value)
+            )
     return show(leader.machine.jobs.known(name))
 
 
@@ -475,7 +567,15 @@ def routes() -> "APIRouter":
     from echelon.controller.service.api.answers import WITH_BODY, RequestError, errors
     from echelon.controller.service.api.body import Mapping as Body
     from echelon.controller.service.api.body import described, parsed
-    from echelon.controller.service.api.routing import Rehearse, Stopping, TheService, answer, next_page, router, whole
+    from echelon.controller.service.api.routing import (
+        Rehearse,
+        Stopping,
+        TheService,
+        answer,
+        next_page,
+        router,
+        whole,
+    )
 
     made = router("jobs")
 
@@ -484,23 +584,38 @@ def routes() -> "APIRouter":
         service: TheService,
         request: Request,
         response: Response,
-        state: Annotated[JobState | None, Query(description="Return only jobs in this state.")] = None,
+        state: Annotated[
+            JobState | None, Query(description="Return only jobs in this state.")
+        ] = None,
         worker: Annotated[str | None, Query(description="Return only jobs with this host.")] = None,
-        limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="Return so many jobs at most.")] = LARGEST_PAGE,
-        after: Annotated[str | None, Query(description="Return only jobs whose names come after this one.")] = None,
+        limit: Annotated[
+            int, Query(ge=1, le=LARGEST_PAGE, description="Return so many jobs at most.")
+        ] = LARGEST_PAGE,
+        after: Annotated[
+            str | None, Query(description="Return only jobs whose names come after this one.")
+        ] = None,
     ) -> Sequence[JobSummary]:
-        """List jobs in short, in the order of their names. If there are more, the header `Link` names the next page."""
+        """List jobs in short, in the order of their names.
+
+        If there are more, the header `Link` names the next page.
+        """
         found = listed(service.machine, state, worker, after, limit + 1)
         if len(found) > limit:
             next_page(request, response, after=found[limit - 1].name)
         return found[:limit]
 
-    async def accept(service: "ControllerService", spec: dict[str, Any], *, replace: bool, rehearse: bool) -> Response:
+    async def accept(
+        service: "ControllerService", spec: dict[str, Any], *, replace: bool, rehearse: bool
+    ) -> Response:
         leader = service.leader
         if rehearse:
             return await rehearsed(leader, await registration(spec, replace=replace))
         job, created = await register(service, spec, replace=replace)
-        return whole(job, 201, {"Location": f"/jobs/{quote(job.name, safe='')}"}) if created else whole(job)
+        return (
+            whole(job, 201, {"Location": f"/jobs/{quote(job.name, safe='')}"})
+            if created
+            else whole(job)
+        )
 
     @made.post(
         "/jobs",
@@ -514,9 +629,11 @@ def routes() -> "APIRouter":
         spec: Body,
         rehearse: Rehearse = False,
     ) -> Response:
-        """Register a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
+        """Register a job. The body is a job file's mapping as JSON; quantities are text with their
+        units, as in files.
 
-        The job is on disk before the answer comes. A different job of the same name is refused (409): PUT replaces it.
+        The job is on disk before the answer comes. A different job of the same name is refused
+        (409): PUT replaces it.
         """
         return await accept(service, spec, replace=False, rehearse=rehearse)
 
@@ -547,11 +664,16 @@ def routes() -> "APIRouter":
         name: str,
         wait_s: Annotated[
             float | None,
-            Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait until the job is installed."),
+            Query(
+                ge=0,
+                le=MAX_WAIT_S,
+                allow_inf_nan=False,
+                description="Seconds to wait until the job is installed.",
+            ),
         ] = None,
     ) -> Response:
-        """Return one job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that
-        time."""
+        """Return one job. With `wait_s` the answer comes when the job is installed or refused, at
+        the latest after that time."""
         if wait_s is not None:
             waiting = asyncio.ensure_future(installed(service, name, wait_s))
             stopped = asyncio.ensure_future(stopping.wait())
@@ -577,7 +699,9 @@ def routes() -> "APIRouter":
         },
         response_description="Removed.",
     )
-    async def remove_job(service: TheService, name: str, rehearse: Rehearse = False) -> Response | None:
+    async def remove_job(
+        service: TheService, name: str, rehearse: Rehearse = False
+    ) -> Response | None:
         """Remove a job: from disk before the answer comes, from the switches with the next plan."""
         leader = service.leader
 
@@ -595,7 +719,9 @@ def routes() -> "APIRouter":
         openapi_extra=described(DistanceReport, **DISTANCES),
     )
     async def report_distances(
-        service: TheService, name: str, report: Annotated[DistanceReport, Depends(parsed(DistanceReport))]
+        service: TheService,
+        name: str,
+        report: Annotated[DistanceReport, Depends(parsed(DistanceReport))],
     ) -> JobResource:
         """Replace the arrangement function of one EchelonFlow by a measured one."""
         leader = service.leader
@@ -607,7 +733,9 @@ def routes() -> "APIRouter":
 
     @made.get("/jobs/{name}/connections", responses=errors(404))
     async def show_connections(service: TheService, name: str) -> ConnectionsResource:
-        """Return the connections of a job that agents reported, and the addresses between which they look for them."""
+        """Return the connections of a job that agents reported, and the addresses between which
+        they look for them.
+        """
         return ConnectionsResource.of(service.machine.jobs.known(name), service.fabric)
 
     @made.put(
@@ -621,9 +749,13 @@ def routes() -> "APIRouter":
         host: str,
         report: Annotated[ConnectionReport, Depends(parsed(ConnectionReport))],
     ) -> ConnectionsResource:
-        """Replace the connections of a job that a host sees. The answer has those of this host; they are on disk."""
+        """Replace the connections of a job that a host sees.
+
+        The answer has those of this host; they are on disk.
+        """
         seen = tuple(
-            five_tuple("tcp", one.local[0], one.remote[0], one.local[1], one.remote[1]) for one in report.connections
+            five_tuple("tcp", one.local[0], one.remote[0], one.local[1], one.remote[1])
+            for one in report.connections
         )
         return await service.leader.ask(
             lambda request: events.ReportConnections(request, name, host, seen),
@@ -636,9 +768,15 @@ def routes() -> "APIRouter":
         openapi_extra=described(IterationReport, **ITERATIONS),
     )
     async def report_iterations(
-        service: TheService, name: str, host: str, report: Annotated[IterationReport, Depends(parsed(IterationReport))]
+        service: TheService,
+        name: str,
+        host: str,
+        report: Annotated[IterationReport, Depends(parsed(IterationReport))],
     ) -> HostMeasurement:
-        """Replace what a host measured of a job's latest iterations. It is kept in memory; `GET /jobs/NAME` has it."""
+        """Replace what a host measured of a job's latest iterations.
+
+        It is kept in memory; `GET /jobs/NAME` has it.
+        """
         measured = tuple(one.read() for one in report.iterations)
         return await service.leader.ask(
             lambda request: events.ReportIterations(request, name, host, measured),

@@ -1,4 +1,6 @@
-"""The links of the fabric, which can be drained, which may be down by themselves, and which can move."""
+"""The links of the fabric, which can be drained, which may be down by themselves, and which can
+move.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,8 +28,8 @@ class LinkResource(Resource):
     rate_bps: int
     delay_s: float
     state: Literal["up", "drained", "down", "moving"]
-    """drained: by hand, whether or not it is also down. down: a switch does not answer, or a port is down. moving: it
-    goes, as soon as nothing leads over it."""
+    """drained: by hand, whether or not it is also down. down: a switch does not answer, or a port
+    is down. moving: it goes, as soon as nothing leads over it."""
     problem: str | None = None
     """The reason why it is down, drained or not."""
 
@@ -39,10 +41,19 @@ class LinkResource(Resource):
         a, b = cable.a.node, cable.b.node
         problem = machine.outages.links.get(ends_of(a, b))
         is_drained = ends_of(a, b) in machine.jobs.drained
-        state: Literal["up", "drained", "down", "moving"] = "drained" if is_drained else "down" if problem else "up"
+        state: Literal["up", "drained", "down", "moving"] = (
+            "drained" if is_drained else "down" if problem else "up"
+        )
         if ends_of(a, b) in machine.jobs.wiring.avoided:
             state = "moving"
-        return cls(a=a, b=b, rate_bps=cable.rate_bps, delay_s=float(cable.delay_s), state=state, problem=problem)
+        return cls(
+            a=a,
+            b=b,
+            rate_bps=cable.rate_bps,
+            delay_s=float(cable.delay_s),
+            state=state,
+            problem=problem,
+        )
 
 
 class CableResource(Resource):
@@ -58,8 +69,8 @@ class MoveResource(Resource):
     """The move of links that is under way."""
 
     stage: Stage
-    """standing: none is under way. routing: flows take other paths. draining: packets on their way pass. moving: links
-    move. installing: switches get the plan for the new links."""
+    """standing: none is under way. routing: flows take other paths. draining: packets on their way
+    pass. moving: links move. installing: switches get the plan for the new links."""
     problem: str | None
     """The reason why it does not go on by itself."""
     go: tuple[CableResource, ...]
@@ -67,7 +78,9 @@ class MoveResource(Resource):
     come: tuple[CableResource, ...]
     """The links that will be new, or at other ports."""
     jobs: dict[str, str | None]
-    """The jobs whose paths lead over links that go, and why they still do where others have other paths."""
+    """The jobs whose paths lead over links that go, and why they still do where others have other
+    paths.
+    """
 
     @classmethod
     def of(cls, machine: "Machine") -> "MoveResource":
@@ -76,7 +89,9 @@ class MoveResource(Resource):
 
         wiring, moves = machine.jobs.wiring, machine.moves
         lines = machine.jobs.lines.items() if wiring.then is not None else ()
-        crossing = [name for name, line in lines if not wiring.avoided.isdisjoint(line.standing.links)]
+        crossing = [
+            name for name, line in lines if not wiring.avoided.isdisjoint(line.standing.links)
+        ]
         return cls(
             stage=moves.stage,
             problem=moves.waits,
@@ -88,7 +103,9 @@ class MoveResource(Resource):
 
 class LinkSetting(Section):
     state: Annotated[Literal["up", "drained"], Field(description="'up' or 'drained'")]
-    force: Annotated[bool, Field(description="Drain the link even if jobs have no other path.")] = False
+    force: Annotated[bool, Field(description="Drain the link even if jobs have no other path.")] = (
+        False
+    )
 
 
 def listed(service: "ControllerService") -> Sequence[LinkResource]:
@@ -134,7 +151,9 @@ def routes() -> "APIRouter":
 
         def render(answer: "Answer") -> LinkResource:
             cables = service.fabric.cables
-            cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
+            cable = next(
+                cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value
+            )
             return LinkResource.of(cable, leader.machine)
 
         return await rehearsed(leader, make) if rehearse else await leader.ask(make, render)
@@ -150,9 +169,9 @@ def routes() -> "APIRouter":
         spec: Annotated[FabricSpec, Depends(parsed(FabricSpec))],
         rehearse: Rehearse = False,
     ) -> MoveResource | Response:
-        """\
-        Move links, so that the fabric has those of the body; hosts and switches stay as they are. The links that there
-        are end a move under way, before the optical switch is told to move any."""
+        r"""\ Move links, so that the fabric has those of the body; hosts and switches stay as they
+        are. The links that there are end a move under way, before the optical switch is told to
+        move any."""
         leader = service.leader
 
         def make(request: int) -> ChangeRequest:

@@ -1,8 +1,9 @@
-"""The state of the service for those who follow it live: looked at once for all of them, and only while there are any.
-The endpoint tells clients what changes, as server-sent events.
+"""The state of the service for those who follow it live: looked at once for all of them, and only
+while there are any. The endpoint tells clients what changes, as server-sent events.
 
-Each part of the state is a mapping of keys to JSON texts. A part, and the text of what has not changed, stays the same
-object, so that each follower finds quickly what is new for it. A slow follower skips what has changed twice meanwhile.
+Each part of the state is a mapping of keys to JSON texts. A part, and the text of what has not
+changed, stays the same object, so that each follower finds quickly what is new for it. A slow
+follower skips what has changed twice meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -52,9 +62,13 @@ _PAGE = 250
 FOLLOWERS = 100
 """Maximum number of clients that follow at a time."""
 LONGEST_S = 600.0
-"""After this time a stream ends, and its client asks again: a token that was withdrawn reads no longer than that."""
+"""After this time a stream ends, and its client asks again: a token that was withdrawn reads no
+longer than that.
+"""
 SILENT_S = 15.0
-"""After this time without news comes a comment, so that nothing on the way takes the connection for dead."""
+"""After this time without news comes a comment, so that nothing on the way takes the connection for
+dead.
+"""
 PIECE = 500
 """Things in one event."""
 MEDIA_TYPE = "text/event-stream"
@@ -163,7 +177,10 @@ class Live:
         self._put("jobs", part)
 
     async def record(self) -> None:
-        """Take note of what ports send, whether or not anyone follows. Runs until it is cancelled."""
+        """Take note of what ports send, whether or not anyone follows.
+
+        Runs until it is cancelled.
+        """
         await _again(self._read_ports(self._note_ports), STEP_S)
 
     def _show_ports(self, uses: Sequence[PortUse]) -> None:
@@ -174,14 +191,22 @@ class Live:
         for use in uses:
             ports.put((use.switch, use.port), now_s, [bps / use.rate_bps for bps in use.queues_bps])
 
-    def _read_ports(self, take: Callable[[Sequence[PortUse]], None]) -> Callable[[], Awaitable[None]]:
-        """Return a function that reads all switches, and lets `take` have what their ports sent since its last call."""
+    def _read_ports(
+        self, take: Callable[[Sequence[PortUse]], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Return a function that reads all switches, and lets `take` have what their ports sent
+        since its last call.
+        """
         before: dict[str, SwitchQueues] = {}
 
         async def read_ports() -> None:
             service = self._service()
             try:
-                names = [one.name for one in switches.listed(service) if one.state in ("ready", "writing", "refused")]
+                names = [
+                    one.name
+                    for one in switches.listed(service)
+                    if one.state in ("ready", "writing", "refused")
+                ]
             except ServiceError:
                 return
             readings = await asyncio.gather(*(_reading(service, name) for name in names))
@@ -244,16 +269,20 @@ stream = router("live")
     "/stream",
     response_class=StreamingResponse,
     responses={
-        200: {"description": "Server-sent events.", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}},
+        200: {
+            "description": "Server-sent events.",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+        },
         **errors(),
     },
 )
 async def follow(request: Request, stopping: Stopping) -> StreamingResponse:
     """Return what there is, and then what changes, as server-sent events, for ten minutes at most.
 
-    The event `hello` says which token asks (`token`, `role`). The others are named after a part of the state: `status`,
-    `policy`, `switches`, `links`, `ports` (what ports send), `jobs`, `events`, `flows` (how many were seen). Their data
-    is `{"changed": [...], "removed": [...]}`: resources that are new or have changed, and keys of those that are gone.
+    The event `hello` says which token asks (`token`, `role`). The others are named after a part of
+    the state: `status`, `policy`, `switches`, `links`, `ports` (what ports send), `jobs`, `events`,
+    `flows` (how many were seen). Their data is `{"changed": [...], "removed": [...]}`: resources
+    that are new or have changed, and keys of those that are gone.
     """
     live: Live = request.app.state.live
     if live.followers >= FOLLOWERS:
@@ -263,7 +292,9 @@ async def follow(request: Request, stopping: Stopping) -> StreamingResponse:
     return StreamingResponse(_told(live, stopping, principal), media_type=MEDIA_TYPE)
 
 
-async def _told(live: Live, stopping: asyncio.Event, principal: Principal | None) -> AsyncIterator[str]:
+async def _told(
+    live: Live, stopping: asyncio.Event, principal: Principal | None
+) -> AsyncIterator[str]:
     ends_at = time.monotonic() + LONGEST_S
     who = {
         "token": None if principal is None else principal.token,
@@ -283,7 +314,9 @@ async def _told(live: Live, stopping: asyncio.Event, principal: Principal | None
                             yield event
                     if not said:
                         done, _ = await asyncio.wait(
-                            (change, stopped), timeout=min(SILENT_S, left_s), return_when=asyncio.FIRST_COMPLETED
+                            (change, stopped),
+                            timeout=min(SILENT_S, left_s),
+                            return_when=asyncio.FIRST_COMPLETED,
                         )
                         if not done:
                             yield ": nothing new\n\n"

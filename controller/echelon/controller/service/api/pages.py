@@ -1,7 +1,8 @@
-"""The page `/docs`: the OpenAPI document for people, as one HTML file without scripts and without other files.
+"""The page `/docs`: the OpenAPI document for people, as one HTML file without scripts and without
+other files.
 
-It says nothing of this service's state, so it needs no token: a browser could not send one. Plug-ins add other such
-pages by entry points of the group `echelon.pages`.
+It says nothing of this service's state, so it needs no token: a browser could not send one.
+Plug-ins add other such pages by entry points of the group `echelon.pages`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Pages(Protocol):
 
     @staticmethod
     def paths() -> frozenset[str]:
-        """Return the paths that need no token, because they say nothing which only clients may know."""
+        """Return the paths that need no token, because they say nothing which only clients may
+        know.
+        """
 
 
 @cache
@@ -92,7 +95,9 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
         (
             f"{one['name']} ({one['in']})",
             _type(one["schema"]),
-            " ".join(["required." if one.get("required") else "", one.get("description", "")]).strip(),
+            " ".join(
+                ["required." if one.get("required") else "", one.get("description", "")]
+            ).strip(),
         )
         for one in operation.get("parameters", ())
     ]
@@ -105,7 +110,9 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     answers = [
         (
             status,
-            ", ".join(_type(content.get("schema", {})) for content in answer.get("content", {}).values()),
+            ", ".join(
+                _type(content.get("schema", {})) for content in answer.get("content", {}).values()
+            ),
             answer.get("description", ""),
         )
         for status, answer in sorted(operation["responses"].items())
@@ -146,5 +153,7 @@ def _table(title: str, rows: list[tuple[str, str, str]]) -> str:
     """Return rows of a name, a type as HTML, and a description."""
     if not rows:
         return ""
-    cells = (f"<tr><td><code>{escape(n)}</code><td>{kind}<td>{escape(said)}" for n, kind, said in rows)
+    cells = (
+        f"<tr><td><code>{escape(n)}</code><td>{kind}<td>{escape(said)}" for n, kind, said in rows
+    )
     return f"{f'<p>{title}</p>' if title else ''}<table>{''.join(cells)}</table>"

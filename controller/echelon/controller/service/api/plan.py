@@ -58,7 +58,9 @@ class FlowPlanResource(Resource):
     @classmethod
     def of(cls, flow: "FlowPlan") -> "FlowPlanResource":
         """Return how a flow is planned."""
-        return cls(job=flow.job, flow=flow.flow, path=flow.path, ranking=RankingResource.of(flow.ranking))
+        return cls(
+            job=flow.job, flow=flow.flow, path=flow.path, ranking=RankingResource.of(flow.ranking)
+        )
 
 
 class CandidateResource(Resource):
@@ -66,13 +68,19 @@ class CandidateResource(Resource):
 
     plan: str
     mean: float | None
-    """Mean slowdown of the jobs: the time of an iteration over that alone. Null: it was not simulated."""
+    """Mean slowdown of the jobs: the time of an iteration over that alone.
+
+    Null: it was not simulated.
+    """
     worst: float | None
     """The slowdown of the job that is slowed down most."""
     score: float | None
     """What candidates are compared by: lower is better."""
     draws: int
-    """In how many draws of what is not known it was simulated. Those that look bad at first get fewer."""
+    """In how many draws of what is not known it was simulated.
+
+    Those that look bad at first get fewer.
+    """
     problem: str | None
     """The reason why it cannot be planned or simulated."""
 
@@ -115,7 +123,14 @@ class ChoiceResource(Resource):
         """Return why these jobs have that plan; without `chosen` there was no search."""
         if chosen is None:
             return cls(
-                jobs=jobs, plan=plan, searched_at=None, search_s=None, before=None, problem=None, slowdowns={}, tried=()
+                jobs=jobs,
+                plan=plan,
+                searched_at=None,
+                search_s=None,
+                before=None,
+                problem=None,
+                slowdowns={},
+                tried=(),
             )
         return cls(
             jobs=jobs,
@@ -137,9 +152,13 @@ class PlanResource(Resource):
     jobs: int
     flows: tuple[FlowPlanResource, ...]
     problem: str | None = None
-    """The reason why the newest jobs, policy or fabric have no plan; this is then the last good one."""
+    """The reason why the newest jobs, policy or fabric have no plan; this is then the last good
+    one.
+    """
     why: tuple[ChoiceResource, ...] = ()
-    """Why it is as it is, for each group of jobs that share links, where the policy chooses by simulation."""
+    """Why it is as it is, for each group of jobs that share links, where the policy chooses by
+    simulation.
+    """
 
     @classmethod
     def of(cls, in_force: "InForce", problem: str | None) -> "PlanResource":
@@ -156,20 +175,29 @@ class PlanResource(Resource):
 
 
 class ClassResource(Resource):
-    """The traffic class of some of a job's flows: those of one communicator, where each collective has its own."""
+    """The traffic class of some of a job's flows: those of one communicator, where each collective
+    has its own.
+    """
 
     echelonflow: str
     queue: int | None
-    """The queue of all of the flows. Null: the plan gives them several, or ranks them packet by packet."""
+    """The queue of all of the flows.
+
+    Null: the plan gives them several, or ranks them packet by packet.
+    """
     dscp: int | None
-    """The code point by which switches know the queue: its class selector, or as the fabric's `roce_marks` say."""
+    """The code point by which switches know the queue: its class selector, or as the fabric's
+    `roce_marks` say.
+    """
     traffic_class: int | None
     """The byte with that code point and ECN-capable transport (RFC 3168), for `NCCL_IB_TC` or
     `ncclConfig_t.trafficClass`."""
 
 
 class ClassesResource(Resource):
-    """The traffic classes of a job that its own program has to ask for, since the plan in force gives them."""
+    """The traffic classes of a job that its own program has to ask for, since the plan in force
+    gives them.
+    """
 
     job: str
     policy: str
@@ -181,22 +209,35 @@ class ClassesResource(Resource):
         from echelon.planning.rankings.fixed import Fixed
 
         queues = {
-            one.flow: one.ranking.queue for one in plan.by_job.get(job.name, ()) if isinstance(one.ranking, Fixed)
+            one.flow: one.ranking.queue
+            for one in plan.by_job.get(job.name, ())
+            if isinstance(one.ranking, Fixed)
         }
         found = []
         for echelonflow in job.job.echelonflows:
             of_flows = {queues.get(flow) for flow in echelonflow.flows}
             queue = of_flows.pop() if len(of_flows) == 1 else None
-            dscp = None if queue is None else fabric.roce_marks[queue] if fabric.roce_marks else queue << 3
+            dscp = (
+                None
+                if queue is None
+                else fabric.roce_marks[queue]
+                if fabric.roce_marks
+                else queue << 3
+            )
             byte = None if dscp is None else dscp << 2 | 0b10
-            found.append(ClassResource(echelonflow=echelonflow.name, queue=queue, dscp=dscp, traffic_class=byte))
+            found.append(
+                ClassResource(
+                    echelonflow=echelonflow.name, queue=queue, dscp=dscp, traffic_class=byte
+                )
+            )
         return cls(job=job.name, policy=plan.policy, classes=tuple(found))
 
 
 def _flows(
     plan: "Plan", wanted_job: str | None, switch: str | None, after: tuple[str, str] | None
 ) -> Iterator[FlowPlanResource]:
-    """Return flows of a plan: those of a job, through a switch, and after one by job and flow, where given.
+    """Return flows of a plan: those of a job, through a switch, and after one by job and flow,
+    where given.
 
     Raise `UnknownError` for a flow to begin after that the plan has not.
     """
@@ -207,10 +248,14 @@ def _flows(
         names = [one.flow for one in by_job.get(job, ())]
         if flow not in names:
             raise UnknownError(
-                f"the plan has no flow '{job}/{flow}' any more (begin again with the first page)", "after"
+                f"the plan has no flow '{job}/{flow}' any more (begin again with the first page)",
+                "after",
             )
         later = islice(dropwhile(lambda name: name != job, by_job), 1, None)
-        found = chain(by_job[job][names.index(flow) + 1 :], chain.from_iterable(by_job[name] for name in later))
+        found = chain(
+            by_job[job][names.index(flow) + 1 :],
+            chain.from_iterable(by_job[name] for name in later),
+        )
     return (FlowPlanResource.of(one) for one in found if switch is None or switch in one.path)
 
 
@@ -235,15 +280,27 @@ def routes() -> "APIRouter":
         service: TheService,
         request: Request,
         job: Annotated[str | None, Query(description="Return only flows of this job.")] = None,
-        switch: Annotated[str | None, Query(description="Return only flows through this switch.")] = None,
-        limit: Annotated[int | None, Query(ge=1, description="Return so many flows at most.")] = None,
+        switch: Annotated[
+            str | None, Query(description="Return only flows through this switch.")
+        ] = None,
+        limit: Annotated[
+            int | None, Query(ge=1, description="Return so many flows at most.")
+        ] = None,
         after: Annotated[
             str | None,
-            Query(pattern="^[^/]+/[^/]+$", description="Return only flows that come after this one: JOB/FLOW."),
+            Query(
+                pattern="^[^/]+/[^/]+$",
+                description="Return only flows that come after this one: JOB/FLOW.",
+            ),
         ] = None,
-        why: Annotated[bool, Query(description="Return why the plan is as it is, instead of flows.")] = False,
+        why: Annotated[
+            bool, Query(description="Return why the plan is as it is, instead of flows.")
+        ] = False,
     ) -> Response:
-        """Return the plan in force. If there are more flows, the header `Link` names the next page."""
+        """Return the plan in force.
+
+        If there are more flows, the header `Link` names the next page.
+        """
         machine, in_force = service.machine, service.in_force
         # An unknown name would look like a job without flows.
         if job is not None:

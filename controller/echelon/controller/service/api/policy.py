@@ -26,8 +26,8 @@ class PolicySetting(Section):
     """A policy by name, with its parameters."""
 
     name: Annotated[str, Field(max_length=64, description="the policy, e.g. echelon")]
-    parameters: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=64)]] = Field(
-        default_factory=dict
+    parameters: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=64)]] = (
+        Field(default_factory=dict)
     )
 
 
@@ -35,7 +35,9 @@ class PolicyResource(Resource):
     name: str
     parameters: dict[str, str]
     choices: dict[str, dict[str, tuple[str, ...]]]
-    """Every policy with its parameters, and for each the values that it takes, the default first, or a range."""
+    """Every policy with its parameters, and for each the values that it takes, the default first,
+    or a range.
+    """
 
     @classmethod
     def of(cls, chosen: "ChosenPolicy") -> "PolicyResource":
@@ -46,7 +48,10 @@ class PolicyResource(Resource):
 
 
 def _choice(setting: PolicySetting) -> "Callable[[int], events.ChangeRequest]":
-    """Return a function from the number of a request to the request for this policy. Raise `RefusedError`."""
+    """Return a function from the number of a request to the request for this policy.
+
+    Raise `RefusedError`.
+    """
     from echelon.controller.machine.events import ChoosePolicy
     from echelon.controller.machine.jobstore import ChosenPolicy
     from echelon.planning.policies import PolicyChoiceError, parse_parameters
@@ -56,7 +61,9 @@ def _choice(setting: PolicySetting) -> "Callable[[int], events.ChangeRequest]":
     except PolicyChoiceError as error:
         at = "name" if error.parameter is None else "parameters"
         raise RefusedError(str(error), at, code=error.code) from None
-    return lambda request: ChoosePolicy(request, ChosenPolicy(setting.name, dict(setting.parameters)))
+    return lambda request: ChoosePolicy(
+        request, ChosenPolicy(setting.name, dict(setting.parameters))
+    )
 
 
 def routes() -> "APIRouter":

@@ -1,4 +1,6 @@
-"""Common parts of the routers: the service behind them, the check of queries, and long answers in pieces."""
+"""Common parts of the routers: the service behind them, the check of queries, and long answers in
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +22,34 @@ PIECE = 500
 """Number of items at a time: some milliseconds."""
 
 
-def answer(resource: BaseModel, field: str, items: Iterable[BaseModel] | None = None) -> StreamingResponse:
-    """Return `resource` as JSON, with a sequence of resources in its `field`: `items`, or what it has.
+def answer(
+    resource: BaseModel, field: str, items: Iterable[BaseModel] | None = None
+) -> StreamingResponse:
+    """Return `resource` as JSON, with a sequence of resources in its `field`: `items`, or what it
+    has.
 
-    A long answer goes in pieces, so that writing one does not block the event loop: a plan may have a hundred thousand
-    flows, and the sessions to the switches live on the same loop.
+    A long answer goes in pieces, so that writing one does not block the event loop: a plan may have
+    a hundred thousand flows, and the sessions to the switches live on the same loop.
     """
     given: Iterable[BaseModel] = getattr(resource, field) if items is None else items
     return StreamingResponse(_pieces(resource, field, given), media_type="application/json")
 
 
-def whole(resource: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def whole(
+    resource: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return `resource` as JSON in one piece, of which FastAPI would first make dictionaries."""
     return Response(resource.model_dump_json(), status, headers, "application/json")
 
 
-async def _pieces(resource: BaseModel, field: str, items: Iterable[BaseModel]) -> AsyncIterator[str]:
+async def _pieces(
+    resource: BaseModel, field: str, items: Iterable[BaseModel]
+) -> AsyncIterator[str]:
     names = [*type(resource).model_fields]
     at = names.index(field)
-    before, after = (resource.model_dump_json(include={*those})[1:-1] for those in (names[:at], names[at + 1 :]))
+    before, after = (
+        resource.model_dump_json(include={*those})[1:-1] for those in (names[:at], names[at + 1 :])
+    )
     yield f'{{{before}{"," * bool(before)}"{field}":['
     comma = ""
     rest = iter(items)
@@ -79,12 +90,17 @@ async def _check_query(request: Request) -> None:
 
 Rehearse = Annotated[
     bool,
-    Query(alias="dry_run", description="Return what the change would do (`DryRunResource`), and do not carry it out."),
+    Query(
+        alias="dry_run",
+        description="Return what the change would do (`DryRunResource`), and do not carry it out.",
+    ),
 ]
 
 
 def next_page(request: Request, response: Response, **last: str) -> None:
-    """Name the next page in the header `Link` (RFC 8288): the same query, after the last item of this one."""
+    """Name the next page in the header `Link` (RFC 8288): the same query, after the last item of
+    this one.
+    """
     query = urlencode({**request.query_params, **last})
     response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
 

@@ -1,7 +1,8 @@
-"""The listener: uvicorn inside the daemon's event loop, on a TCP port or a Unix socket, with or without TLS.
+"""The listener: uvicorn inside the daemon's event loop, on a TCP port or a Unix socket, with or
+without TLS.
 
-Making an `ApiServer` binds sockets and reads certificates, so that their faults are reported before anything else of
-the daemon starts.
+Making an `ApiServer` binds sockets and reads certificates, so that their faults are reported before
+anything else of the daemon starts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from echelon.controller.service.api.connections import HEADER_BYTES, ClientConnection, ConnectionLimits, Listener
+from echelon.controller.service.api.connections import (
+    HEADER_BYTES,
+    ClientConnection,
+    ConnectionLimits,
+    Listener,
+)
 from echelon.model.documents import DocumentError
 from echelon.model.errors import Code, CodedError
 
@@ -34,13 +40,15 @@ if TYPE_CHECKING:
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75
-"""Keep-alive time. It is longer than clients and proxies commonly keep an idle connection, so that they close it, and
-this server never closes it under a request."""
+"""Keep-alive time. It is longer than clients and proxies commonly keep an idle connection, so that
+they close it, and this server never closes it under a request."""
 DRAIN_S = 5
 """Time that requests under way may take to end when the server stops."""
 LAST_WORD_S = 1
 SOCKET_MODE = 0o600
-"""Permissions of a Unix socket: it is for the daemon's own user unless the operator says otherwise."""
+"""Permissions of a Unix socket: it is for the daemon's own user unless the operator says
+otherwise.
+"""
 
 
 class ListenError(CodedError):
@@ -97,19 +105,23 @@ class ApiServer:
         self._server = _Server(config)
         self._socket = _bind(settings.listen, settings.socket_mode)
         make = partial(ClientConnection, config, self._server.server_state)
-        self._listener = Listener(self._socket, settings.connections, make, self._tls, settings.tokens)
+        self._listener = Listener(
+            self._socket, settings.connections, make, self._tls, settings.tokens
+        )
         self.url = self._url()
-        """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``, with the chosen port if 0 was
-        configured."""
+        """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``, with the
+        chosen port if 0 was configured."""
 
     @property
     def port(self) -> int | None:
         """The TCP port; None: a Unix socket."""
-        return None if self._settings.listen.path is not None else int(self._socket.getsockname()[1])
+        return (
+            None if self._settings.listen.path is not None else int(self._socket.getsockname()[1])
+        )
 
     async def serve(self) -> None:
-        """Answer requests until `stop`. Return when those under way are answered, `drain_s` seconds later at the
-        latest."""
+        """Answer requests until `stop`. Return when those under way are answered, `drain_s` seconds
+        later at the latest."""
         try:
             self._listener.start()
             # The listener accepts connections, so uvicorn gets no sockets to listen on.
@@ -121,7 +133,10 @@ class ApiServer:
             self.close()
 
     def stop(self) -> None:
-        """Let `serve` end. Safe to call more than once, and from a signal handler of the event loop."""
+        """Let `serve` end.
+
+        Safe to call more than once, and from a signal handler of the event loop.
+        """
         self._stopping.set()
         self._listener.close()
         self._server.should_exit = True
@@ -134,10 +149,11 @@ class ApiServer:
             path.unlink(missing_ok=True)
 
     def reload_certificate(self) -> None:
-        """Read certificate and key again; new connections get them. Raise `DocumentError`: then the old ones stay in
-        force."""
+        """Read certificate and key again; new connections get them. Raise `DocumentError`: then the
+        old ones stay in force."""
         if self._tls is not None and self._settings.tls is not None:
-            # Load them into a context of its own first: half of a pair must not get into the one in use.
+            # Load them into a context of its own first: half of a pair must not get into the one in
+            # use.
             server_context(self._settings.tls)
             _load_pair(self._tls, self._settings.tls)
 
@@ -163,7 +179,9 @@ def server_context(tls: ServerTls) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cafile=tls.client_ca)
         except ssl.SSLError as error:
-            raise DocumentError(str(tls.client_ca), "", _reason(error, "certificates in PEM form")) from None
+            raise DocumentError(
+                str(tls.client_ca), "", _reason(error, "certificates in PEM form")
+            ) from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -178,14 +196,20 @@ def _load_pair(context: ssl.SSLContext, tls: ServerTls) -> None:
     try:
         context.load_cert_chain(tls.certificate, tls.key, password=no_password)
     except _EncryptedError:
-        raise DocumentError(str(tls.key), "", "is encrypted (give a key without a passphrase)") from None
+        raise DocumentError(
+            str(tls.key), "", "is encrypted (give a key without a passphrase)"
+        ) from None
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             reason = f"is not the key of {tls.certificate} (give the key that goes with it)"
             raise DocumentError(str(tls.key), "", reason) from None
         if _holds_certificate(tls.certificate):
-            raise DocumentError(str(tls.key), "", _reason(error, "a private key in PEM form")) from None
-        raise DocumentError(str(tls.certificate), "", _reason(error, "a certificate in PEM form")) from None
+            raise DocumentError(
+                str(tls.key), "", _reason(error, "a private key in PEM form")
+            ) from None
+        raise DocumentError(
+            str(tls.certificate), "", _reason(error, "a certificate in PEM form")
+        ) from None
 
 
 class _EncryptedError(Exception):
@@ -215,14 +239,20 @@ def _check_readable(path: Path) -> None:
 
 def _bind(listen: ListenAddress, mode: int) -> socket.socket:
     try:
-        return _bind_unix(listen.path, mode) if listen.path is not None else _bind_tcp(listen.host or "", listen.port)
+        return (
+            _bind_unix(listen.path, mode)
+            if listen.path is not None
+            else _bind_tcp(listen.host or "", listen.port)
+        )
     except OSError as error:
         hint = {
             errno.EADDRINUSE: "stop what listens there, or choose another",
             errno.EACCES: "choose a port from 1024, or a directory that this user may write to",
             errno.EADDRNOTAVAIL: "give an address of this machine",
         }.get(error.errno or 0, "check api.listen")
-        raise ListenError(f"cannot listen on {listen}: {error.strerror or error} ({hint})") from None
+        raise ListenError(
+            f"cannot listen on {listen}: {error.strerror or error} ({hint})"
+        ) from None
 
 
 def _bind_tcp(host: str, port: int) -> socket.socket:
@@ -258,7 +288,9 @@ def _bind_unix(path: Path, mode: int) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the socket of a server that is gone; anything else at `path` is left, and binding will fail."""
+    """Remove the socket of a server that is gone; anything else at `path` is left, and binding will
+    fail.
+    """
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             return

@@ -23,7 +23,10 @@ class Exchange:
     method: str
     """The method; ``OTHER`` for one that HTTP does not have."""
     route: str
-    """The path's pattern, like ``/jobs/{name}``: few values, fit for a metric's label. Empty: no such path."""
+    """The path's pattern, like ``/jobs/{name}``: few values, fit for a metric's label.
+
+    Empty: no such path.
+    """
     path: str
     """The requested path without the query."""
     status: int
@@ -43,8 +46,8 @@ class ApiSettings:
     body_timeout_s: float = 30.0
     """Longest time for a body to arrive."""
     requests: int = 1000
-    """Maximum number of concurrent requests; others are told to come back (429). Liveness and readiness are always
-    answered."""
+    """Maximum number of concurrent requests; others are told to come back (429). Liveness and
+    readiness are always answered."""
     tokens: Authenticator | None = None
     """The tokens. None: every caller is an operator.
 

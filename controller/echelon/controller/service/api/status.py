@@ -1,4 +1,6 @@
-"""The service as a whole: its state for people, load balancers and Prometheus, and what clients changed."""
+"""The service as a whole: its state for people, load balancers and Prometheus, and what clients
+changed.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from echelon.controller.service.leader import Leader
 
 STUCK_S = 120.0
-"""Seconds after which a switch that does not hold its intent is stuck, as for the alert `EchelonSwitchStuck`."""
+"""Seconds after which a switch that does not hold its intent is stuck, as for the alert
+`EchelonSwitchStuck`.
+"""
 
 _NAMED = 4
 """The most links that are named in one line."""
@@ -44,13 +48,15 @@ class StatusResource(Resource):
     installed_jobs: int
     jobs_by_state: dict[JobState, int] = Field(default_factory=dict)
     problems: tuple[str, ...] = ()
-    """What an operator has to look at, one line each; `/readyz` has those that keep the service from its work."""
+    """What an operator has to look at, one line each; `/readyz` has those that keep the service
+    from its work.
+    """
     plan: int
     """Number of the plan in force; 0: none yet."""
     plan_problem: str | None = None
     settled: bool = False
-    """Whether nothing is under way: the plan includes all that was accepted, and every switch that has a session has
-    acknowledged it, or refuses part of it."""
+    """Whether nothing is under way: the plan includes all that was accepted, and every switch that
+    has a session has acknowledged it, or refuses part of it."""
     searching: bool = False
     """Whether a better plan may come soon."""
     switches: dict[State, int]
@@ -98,13 +104,16 @@ class StatusResource(Resource):
 
 
 class EventResource(Resource):
-    """A change that a client asked for, or another plan, other links or a takeover of which the service tells."""
+    """A change that a client asked for, or another plan, other links or a takeover of which the
+    service tells.
+    """
 
     at: float
     action: str
-    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
-    `restore link`, `move links`, `take switch`; `links moved`, by a client or the service; or by the service alone
-    `choose plan`, `links down`, `links up`, and `switch taken` or `switch left` (to another controller)."""
+    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose
+    policy`, `drain link`, `restore link`, `move links`, `take switch`; `links moved`, by a client
+    or the service; or by the service alone `choose plan`, `links down`, `links up`, and `switch
+    taken` or `switch left` (to another controller)."""
     object: str
     """What it was done to."""
     request: str
@@ -127,11 +136,16 @@ class Ready(BaseModel):
 
 def events(service: "ControllerService") -> Sequence[EventResource]:
     """Return the changes that clients asked for, oldest first."""
-    return [EventResource.model_validate(one, from_attributes=True) for one in service.leader.trail.records]
+    return [
+        EventResource.model_validate(one, from_attributes=True)
+        for one in service.leader.trail.records
+    ]
 
 
 def _problems(service: "ControllerService") -> Sequence[str]:
-    """Return why the service is not ready (no leader known, store gone, no plan yet); empty: it is ready."""
+    """Return why the service is not ready (no leader known, store gone, no plan yet); empty: it is
+    ready.
+    """
     leader = service.leading
     if leader is None:
         if service.beginning is not None or service.problem is not None:
@@ -151,7 +165,9 @@ def _concerns(leader: "Leader") -> Iterator[str]:
         yield f"links move: {waits}"
     if links := leader.machine.outages.links:
         named = [f"{a} - {b} ({why})" for (a, b), why in sorted(links.items())]
-        yield f"links down: {', '.join(named[:_NAMED])}" + (f" and {len(named) - _NAMED} more" * (len(named) > _NAMED))
+        yield f"links down: {', '.join(named[:_NAMED])}" + (
+            f" and {len(named) - _NAMED} more" * (len(named) > _NAMED)
+        )
     for seen in leader.switches.snapshots():
         if seen.problem is not None:
             prefix = f"switch {seen.name}: "
@@ -159,7 +175,10 @@ def _concerns(leader: "Leader") -> Iterator[str]:
         elif seen.state not in ("ready", "writing"):
             yield f"switch {seen.name}: {seen.state}"
         elif seen.unwatched is not None:
-            yield f"switch {seen.name}: links of ports that are down are not noticed ({seen.unwatched})"
+            yield (
+                f"switch {seen.name}: links of ports that are down are not noticed"
+                f" ({seen.unwatched})"
+            )
 
 
 def _stuck(service: "ControllerService") -> Iterator[str]:
@@ -167,7 +186,10 @@ def _stuck(service: "ControllerService") -> Iterator[str]:
     if service.leading is not None:
         for name, unready_s in service.leading.switches.unready_s().items():
             if unready_s >= STUCK_S:
-                yield f"switch {name} has not held its intent for {unready_s:.0f} s (echelon switch show {name})"
+                yield (
+                    f"switch {name} has not held its intent for {unready_s:.0f} s (echelon switch"
+                    f" show {name})"
+                )
 
 
 def routes() -> "APIRouter":
@@ -192,9 +214,11 @@ def routes() -> "APIRouter":
 
     @made.get("/readyz", responses=errors(422, 500, 503, common=()), openapi_extra={"security": []})
     async def is_ready(service: TheService) -> Ready:
-        """Return whether this controller leads, or stands by, as it should; 503 says why it does not. Needs no token.
+        """Return whether this controller leads, or stands by, as it should; 503 says why it does
+        not. Needs no token.
 
-        Switches that are stuck do not make it unready: it serves all others, and its API is needed to find out more.
+        Switches that are stuck do not make it unready: it serves all others, and its API is needed
+        to find out more.
         """
         problems = _problems(service)
         if problems:
@@ -206,22 +230,33 @@ def routes() -> "APIRouter":
         service: TheService,
         request: Request,
         response: Response,
-        limit: Annotated[int, Query(ge=1, le=KEPT, description="Return so many of the latest.")] = 100,
-        client: Annotated[str | None, Query(description="Return only changes by the token of this name.")] = None,
+        limit: Annotated[
+            int, Query(ge=1, le=KEPT, description="Return so many of the latest.")
+        ] = 100,
+        client: Annotated[
+            str | None, Query(description="Return only changes by the token of this name.")
+        ] = None,
         of: Annotated[
             str | None,
-            Query(alias="object", description="Return only changes of this job, link, policy or switch."),
+            Query(
+                alias="object",
+                description="Return only changes of this job, link, policy or switch.",
+            ),
         ] = None,
-        before: Annotated[str | None, Query(description="Return only changes before that of this request.")] = None,
+        before: Annotated[
+            str | None, Query(description="Return only changes before that of this request.")
+        ] = None,
     ) -> Sequence[EventResource]:
-        """\
-        List the latest changes that clients asked for, oldest first. If there are older ones, the header `Link` names
-        the page before this one."""
+        r"""\ List the latest changes that clients asked for, oldest first. If there are older ones,
+        the header `Link` names the page before this one."""
         found = events(service)
         if before is not None:
             places = [place for place, event in enumerate(found) if event.request == before]
             if not places:
-                raise UnknownError(f"no change of request '{before}' is kept (begin again without 'before')", "before")
+                raise UnknownError(
+                    f"no change of request '{before}' is kept (begin again without 'before')",
+                    "before",
+                )
             found = found[: places[0]]
         wanted = [
             event
@@ -249,7 +284,10 @@ def metrics_routes(metrics: Callable[[], tuple[bytes, str]], *, is_open: bool) -
         "/metrics",
         response_class=Response,
         responses={
-            200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+            200: {
+                "description": "Prometheus' text format.",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            },
             **errors(),
         },
         openapi_extra={"security": []} if is_open else None,

@@ -1,4 +1,6 @@
-"""Switches: their state, what they should hold and what they hold, and what has passed their queues."""
+"""Switches: their state, what they should hold and what they hold, and what has passed their
+queues.
+"""
 
 import ipaddress
 import time
@@ -73,8 +75,12 @@ class IntentResource(Resource):
         """Return what a switch should hold."""
         return cls(
             switch=intent.switch,
-            entries=tuple(EntryResource.of(one, part.owner) for part in intent.parts for one in part.entries),
-            queues=tuple(QueueResource.model_validate(one, from_attributes=True) for one in intent.queues),
+            entries=tuple(
+                EntryResource.of(one, part.owner) for part in intent.parts for one in part.entries
+            ),
+            queues=tuple(
+                QueueResource.model_validate(one, from_attributes=True) for one in intent.queues
+            ),
         )
 
 
@@ -109,7 +115,9 @@ class SwitchResource(Resource):
     sessions: int = 0
     """Number of sessions opened so far."""
     unwatched: str | None = None
-    """The reason why the switch does not tell which of its ports are down, so that plans do not lead around these."""
+    """The reason why the switch does not tell which of its ports are down, so that plans do not
+    lead around these.
+    """
     drift_found: int = 0
     """Number of entries that an audit found different from what had been written, and repaired."""
     last_audit_at: float | None = None
@@ -118,7 +126,9 @@ class SwitchResource(Resource):
     @classmethod
     def of(cls, seen: "ConnectionSnapshot") -> "SwitchResource":
         """Return a switch as its connection sees it."""
-        return cls.model_validate(seen, from_attributes=True).model_copy(update={"election_id": seen.term})
+        return cls.model_validate(seen, from_attributes=True).model_copy(
+            update={"election_id": seen.term}
+        )
 
 
 class QueueUse(Resource):
@@ -182,7 +192,9 @@ async def queues(service: "ControllerService", switch: str) -> SwitchQueues:
     return SwitchQueues(switch=switch, reachable=True, at=time.time(), queues=used)
 
 
-def _queues_of(switch: str, counts: "Mapping[tuple[int, int], QueueCount]", fabric: "Fabric") -> Iterator[QueueUse]:
+def _queues_of(
+    switch: str, counts: "Mapping[tuple[int, int], QueueCount]", fabric: "Fabric"
+) -> Iterator[QueueUse]:
     """Yield the counts of the ports that the fabric uses."""
     for (port, queue), count in sorted(counts.items()):
         if (switch, port) in fabric.neighbour:
@@ -254,7 +266,10 @@ def routes() -> "APIRouter":
 
     @made.post("/switches/{name}/take", status_code=202, responses=errors(404))
     async def take_switch(service: TheService, name: str) -> SwitchResource:
-        """Take the switch back from another controller, to which this one has left it. It happens after the answer."""
+        """Take the switch back from another controller, to which this one has left it.
+
+        It happens after the answer.
+        """
         found = SwitchResource.of(service.leader.switches[name].snapshot())
         service.leader.record("take switch", name, ORIGIN.get())
         service.leader.submit(TakeSwitch(name))
@@ -264,7 +279,9 @@ def routes() -> "APIRouter":
     async def show_intent(service: TheService, name: str) -> Response:
         """Return what the switch should hold."""
         planned = service.in_force.planned
-        return answer(IntentResource.of(planned.intents[service.leader.switches[name].name]), "entries")
+        return answer(
+            IntentResource.of(planned.intents[service.leader.switches[name].name]), "entries"
+        )
 
     @made.get("/switches/{name}/difference", responses=errors(404))
     async def show_difference(service: TheService, name: str) -> SwitchDifference:

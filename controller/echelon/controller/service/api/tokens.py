@@ -8,8 +8,8 @@ tokens:
     limits: {requests_per_s: 20, jobs: 50, flows: 20000, body: 100 kB}     # default: those of the service
 ```
 
-`echelon token` makes a token with its entry. A token has 256 random bits, so one round of SHA-256 protects it: a slower
-hash protects secrets that can be guessed.
+`echelon token` makes a token with its entry. A token has 256 random bits, so one round of SHA-256
+protects it: a slower hash protects secrets that can be guessed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,23 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
-from echelon.model.documents import Count, DocumentError, Name, Section, Size, parse_document, problem, read_document
+from echelon.model.documents import (
+    Count,
+    DocumentError,
+    Name,
+    Section,
+    Size,
+    parse_document,
+    problem,
+    read_document,
+)
 from echelon.model.quantities import QuantityError
 
 log = logging.getLogger("echelon.api")
 
 Role = Literal["read-only", "agent", "operator"]
-"""read-only: may look. agent: may report connections and iterations of jobs, and ask for what that takes. operator: may
-look and change things."""
+"""read-only: may look. agent: may report connections and iterations of jobs, and ask for what that
+takes. operator: may look and change things."""
 
 PREFIX = "echelon_"
 """Prefix of every token, so that scanners for leaked secrets can recognise one."""
@@ -48,18 +57,32 @@ def digest(token: str) -> str:
 
 def _sha256(value: object) -> str:
     # The text in place of a digest may be a token, so it is not repeated.
-    if isinstance(value, str) and len(value) == 64 and all(digit in "0123456789abcdef" for digit in value.lower()):
+    if (
+        isinstance(value, str)
+        and len(value) == 64
+        and all(digit in "0123456789abcdef" for digit in value.lower())
+    ):
         return value.lower()
-    raise QuantityError("is not a SHA-256 in 64 hexadecimal digits, in quotes (make an entry with 'echelon token')")
+    raise QuantityError(
+        "is not a SHA-256 in 64 hexadecimal digits, in quotes (make an entry with 'echelon token')"
+    )
 
 
 class TokenLimits(Section):
     """The limits of one token, beside those of the service; None: no limit."""
 
-    requests_per_s: Annotated[Count | None, Field(description="the most requests in a second")] = None
-    jobs: Annotated[Count | None, Field(description="the most jobs that the token has registered")] = None
-    flows: Annotated[Count | None, Field(description="the most flows of these jobs together")] = None
-    body: Annotated[Size | None, Field(description="the size of the largest request, as 100 kB")] = None
+    requests_per_s: Annotated[Count | None, Field(description="the most requests in a second")] = (
+        None
+    )
+    jobs: Annotated[
+        Count | None, Field(description="the most jobs that the token has registered")
+    ] = None
+    flows: Annotated[Count | None, Field(description="the most flows of these jobs together")] = (
+        None
+    )
+    body: Annotated[
+        Size | None, Field(description="the size of the largest request, as 100 kB")
+    ] = None
 
 
 class TokenSpec(Section):
@@ -72,7 +95,8 @@ class TokenSpec(Section):
         Field(description="the token's SHA-256, as 'echelon token' prints it"),
     ]
     only_jobs: Annotated[
-        tuple[Name, ...] | None, Field(min_length=1, max_length=1000, description="the jobs of an agent's token")
+        tuple[Name, ...] | None,
+        Field(min_length=1, max_length=1000, description="the jobs of an agent's token"),
     ] = None
     """The jobs of which an agent may report. Default: all."""
     limits: TokenLimits = TokenLimits()
@@ -94,7 +118,9 @@ class TokensSpec(Section):
 
     tokens: Annotated[
         tuple[TokenSpec, ...],
-        Field(min_length=1, max_length=1000, description="the tokens, as 'echelon token' prints them"),
+        Field(
+            min_length=1, max_length=1000, description="the tokens, as 'echelon token' prints them"
+        ),
     ]
 
     @model_validator(mode="after")
@@ -143,7 +169,8 @@ class Tokens:
     def authenticate(self, token: str) -> Principal | None:
         presented = bytes.fromhex(digest(token))
         found: Principal | None = None
-        # All are compared, each in constant time, so that the duration does not reveal which one was close.
+        # All are compared, each in constant time, so that the duration does not reveal which one
+        # was close.
         for known, principal in self._known:
             if hmac.compare_digest(known, presented):
                 found = principal
@@ -156,16 +183,21 @@ def _principal(spec: TokenSpec) -> Principal:
 
 
 def load_tokens(path: str | Path) -> TokensSpec:
-    """Load the tokens file at `path`. Raise `DocumentError`, also for a file that everybody may write to."""
+    """Load the tokens file at `path`.
+
+    Raise `DocumentError`, also for a file that everybody may write to.
+    """
     spec = parse_document(TokensSpec, read_document(path), str(path))
     if Path(path).stat().st_mode & stat.S_IWOTH:
-        raise DocumentError(str(path), "", f"can be written by every user of this machine (chmod o-w {path})")
+        raise DocumentError(
+            str(path), "", f"can be written by every user of this machine (chmod o-w {path})"
+        )
     return spec
 
 
 class TokensFile:
-    """The tokens of a file, read again when it changes. A faulty change is logged, and the former tokens stay in
-    force."""
+    """The tokens of a file, read again when it changes. A faulty change is logged, and the former
+    tokens stay in force."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the file. Raise `DocumentError` if it is faulty now."""
@@ -193,7 +225,9 @@ class TokensFile:
         try:
             specs = load_tokens(self._path).tokens
         except (DocumentError, OSError) as error:
-            log.error("the changed tokens file is faulty, the former tokens remain valid: %s", error)
+            log.error(
+                "the changed tokens file is faulty, the former tokens remain valid: %s", error
+            )
             return
         self._tokens = Tokens(specs)
         log.info("read %s again: %d tokens", self._path, len(specs))
@@ -223,6 +257,10 @@ def new_token(name: str, role: Role, only_jobs: Sequence[str] = ()) -> NewToken:
     """Make a random token with its entry. Raise `DocumentError` for what the file would refuse."""
     token = PREFIX + secrets.token_urlsafe(32)
     limit = {"only_jobs": [*only_jobs]} if only_jobs else {}
-    spec = parse_document(TokenSpec, {"name": name, "role": role, "sha256": digest(token), **limit}, "token")
+    spec = parse_document(
+        TokenSpec, {"name": name, "role": role, "sha256": digest(token), **limit}, "token"
+    )
     jobs = f", only_jobs: [{', '.join(only_jobs)}]" if only_jobs else ""
-    return NewToken(token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"{jobs}}}\n')
+    return NewToken(
+        token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"{jobs}}}\n'
+    )

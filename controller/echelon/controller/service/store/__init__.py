@@ -1,7 +1,9 @@
 """The stores of what the service must not lose. A URL selects the store:
 
-- ``sqlite:state.db``, ``sqlite:///var/lib/echelon/state.db``: a file; a second controller on the machine can stand by.
-- ``etcd://host:2379,host2:2379/prefix``: several controllers on several machines (the plug-in echelon-etcd).
+- ``sqlite:state.db``, ``sqlite:///var/lib/echelon/state.db``: a file; a second controller on the
+  machine can stand by.
+- ``etcd://host:2379,host2:2379/prefix``: several controllers on several machines (the plug-in
+  echelon-etcd).
 
 A distribution adds a kind of store by an entry point of the group `echelon.stores`, under the scheme of its URLs::
 
@@ -15,7 +17,14 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
 
-from echelon.controller.machine.records import COLLECTIONS, Changes, CollectionName, Document, Key, Snapshot
+from echelon.controller.machine.records import (
+    COLLECTIONS,
+    Changes,
+    CollectionName,
+    Document,
+    Key,
+    Snapshot,
+)
 from echelon.controller.service.store.base import (
     Candidate,
     Leadership,
@@ -59,8 +68,9 @@ def stores() -> dict[str, EntryPoint]:
 async def open_store(url: str, *, lease_s: float = 5.0, accept_empty: bool = True) -> Store:
     """Open the store of that URL. Raise `StoreError`.
 
-    `lease_s` is the time in seconds after which a silent leader is replaced, where the store decides that by time.
-    Without `accept_empty`, a store that holds nothing where it can tell that there was something is refused.
+    `lease_s` is the time in seconds after which a silent leader is replaced, where the store
+    decides that by time. Without `accept_empty`, a store that holds nothing where it can tell that
+    there was something is refused.
     """
     scheme, colon, _ = url.partition(":")
     entry = stores().get(scheme) if colon else None

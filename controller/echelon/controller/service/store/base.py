@@ -1,8 +1,10 @@
-"""The interface of a store: documents that survive, and at most one controller that may change them.
+"""The interface of a store: documents that survive, and at most one controller that may change
+them.
 
-Documents are JSON mappings, in collections, each under a key. A change is one `Store.commit`: all of it or nothing, on
-disk before the call returns, and refused unless this store's controller leads. Leadership has a `term`, a number that
-no later leader of the same store falls below or repeats; it serves as the P4Runtime election id.
+Documents are JSON mappings, in collections, each under a key. A change is one `Store.commit`: all
+of it or nothing, on disk before the call returns, and refused unless this store's controller leads.
+Leadership has a `term`, a number that no later leader of the same store falls below or repeats; it
+serves as the P4Runtime election id.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ Documents = dict[str, dict[str, dict[str, Any]]]
 """Collection to key to document; the migration may change it in place."""
 
 MAX_KEY_BYTES = 1024
-"""The longest key of a document, in bytes of UTF-8. A key has at least one; any characters are allowed."""
+"""The longest key of a document, in bytes of UTF-8.
+
+A key has at least one; any characters are allowed.
+"""
 MAX_TERM = election.LARGEST_TERM
 
 _log = logging.getLogger(__name__)
@@ -34,8 +39,8 @@ _log = logging.getLogger(__name__)
 class StoreError(UnavailableError):
     """The error for a call that the store cannot serve; the text says what an operator can do.
 
-    It will not pass by itself when raised as this class: a corrupt or read-only file, a full disk, a schema of a later
-    version, a bad URL, a refused password.
+    It will not pass by itself when raised as this class: a corrupt or read-only file, a full disk,
+    a schema of a later version, a bad URL, a refused password.
     """
 
     code: Code = "store-failed"
@@ -48,8 +53,8 @@ class StoreUnavailableError(StoreError):
 
 
 class NotLeaderError(StoreError):
-    """The error of a controller that does not lead, or no longer leads. `leader`: URL of the controller that leads,
-    where known.
+    """The error of a controller that does not lead, or no longer leads. `leader`: URL of the
+    controller that leads, where known.
     """
 
     code: Code = "not-leader"
@@ -59,7 +64,10 @@ class EmptyStoreError(StoreError):
     """The error of a store that holds nothing where there must have been something."""
 
     def __init__(self, store: str, why: str) -> None:
-        advice = "put back a copy with 'echelon restore', or start once with --empty-store to begin without jobs"
+        advice = (
+            "put back a copy with 'echelon restore', or start once with --empty-store to begin"
+            " without jobs"
+        )
         super().__init__(f"{store}: is empty, though {why} ({advice})")
 
 
@@ -76,8 +84,9 @@ class Candidate:
 class Leadership:
     """The leadership of this controller, which lasts until `lost` is set.
 
-    It ends by `resign`, when another controller has taken over, and when the store has been silent for so long that
-    another one could have. Commits under way are then refused; call `Store.campaign` and load again.
+    It ends by `resign`, when another controller has taken over, and when the store has been silent
+    for so long that another one could have. Commits under way are then refused; call
+    `Store.campaign` and load again.
     """
 
     def __init__(
@@ -100,19 +109,21 @@ class Leadership:
 
     @property
     def term(self) -> int:
-        """Higher than every earlier term of any controller: 1 to `MAX_TERM`, usually microseconds since the epoch."""
+        """Higher than every earlier term of any controller: 1 to `MAX_TERM`, usually microseconds
+        since the epoch.
+        """
         return self._term
 
     async def raise_term(self, at_least: int) -> int:
         """Raise the term to at least `at_least` and return it; it is on disk before this returns.
 
-        For a leader that met a number higher than its term (a switch that knows a higher election id). Raise as
-        `Store.commit` does, and `StoreError` above `MAX_TERM`.
+        For a leader that met a number higher than its term (a switch that knows a higher election
+        id). Raise as `Store.commit` does, and `StoreError` above `MAX_TERM`.
         """
         if at_least > MAX_TERM:
             raise StoreError(
-                f"cannot lead with a term of {at_least}: terms end at {MAX_TERM} (63 bits); find the"
-                " controller that set such an election id on a switch, and restart the switch"
+                f"cannot lead with a term of {at_least}: terms end at {MAX_TERM} (63 bits); find"
+                " the controller that set such an election id on a switch, and restart the switch"
             )
         async with self._raising:
             if at_least > self._term:
@@ -134,9 +145,11 @@ class Leadership:
 
 
 class Store(Protocol):
-    """A store of documents, used by one event loop. Every call raises `StoreError` or one of its subclasses.
+    """A store of documents, used by one event loop. Every call raises `StoreError` or one of its
+    subclasses.
 
-    `echelon.controller.service.store.open_store` opens it; `close` or the end of the asynchronous context closes it.
+    `echelon.controller.service.store.open_store` opens it; `close` or the end of the asynchronous
+    context closes it.
     """
 
     @property
@@ -145,25 +158,27 @@ class Store(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """The reason, in one line, why the store cannot be relied on now, as far as that is known without asking it;
-        for /readyz."""
+        """The reason, in one line, why the store cannot be relied on now, as far as that is known
+        without asking it; for /readyz."""
 
     async def load(self) -> Snapshot:
-        """Return all documents, in this version's schema whatever theirs is. Needs no leadership; a leader sees all
-        that it has committed."""
+        """Return all documents, in this version's schema whatever theirs is. Needs no leadership; a
+        leader sees all that it has committed."""
 
     async def commit(self, changes: Changes) -> None:
         """Commit all of `changes` or nothing, durable when this returns.
 
-        Concurrent calls take effect in the order in which they were made and share their disk writes. Raise
-        `ValueError` for documents that are not JSON, `NotLeaderError` if nothing was changed because this controller
-        does not lead, `StoreError` if nothing was changed because the store could not, and `StoreUnavailableError` if
-        the store fell silent: then the change may or may not be there, leadership is lost, and the next leader loads to
-        find out. A cancelled call may still take effect.
+        Concurrent calls take effect in the order in which they were made and share their disk
+        writes. Raise `ValueError` for documents that are not JSON, `NotLeaderError` if nothing was
+        changed because this controller does not lead, `StoreError` if nothing was changed because
+        the store could not, and `StoreUnavailableError` if the store fell silent: then the change
+        may or may not be there, leadership is lost, and the next leader loads to find out. A
+        cancelled call may still take effect.
         """
 
     async def campaign(self, candidate: Candidate) -> Leadership:
-        """Wait, for ever if need be, until this controller leads; then migrate documents of an earlier schema.
+        """Wait, for ever if need be, until this controller leads; then migrate documents of an
+        earlier schema.
 
         Waits for a store that does not answer. Can be cancelled.
         """
@@ -180,11 +195,15 @@ class Store(Protocol):
 
 
 def next_term(last: int) -> int:
-    """Return the term of a leader that follows one of term `last`; it is above `last` whatever the clock says."""
+    """Return the term of a leader that follows one of term `last`; it is above `last` whatever the
+    clock says.
+    """
     try:
         return election.next_term(time.time_ns() // 1000, last)
     except election.ElectionError:
-        raise StoreError(f"the last term was {last}, the largest of 63 bits (start with an empty store)") from None
+        raise StoreError(
+            f"the last term was {last}, the largest of 63 bits (start with an empty store)"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +221,9 @@ class EncodedChanges:
     def size_bytes(self) -> int:
         """Size of the keys and documents in bytes."""
         return sum(len(body) for body in self.puts.values()) + sum(
-            len(collection) + len(key.encode()) for keys in (self.puts, self.deletes) for collection, key in keys
+            len(collection) + len(key.encode())
+            for keys in (self.puts, self.deletes)
+            for collection, key in keys
         )
 
 
@@ -213,7 +234,9 @@ def encode(changes: Changes) -> EncodedChanges:
         _check_key(key)
         if key in changes.puts and key in deletes:
             raise ValueError(f"{_shown(key)}: both written and deleted by one change")
-    return EncodedChanges({key: encode_document(key, document) for key, document in changes.puts.items()}, deletes)
+    return EncodedChanges(
+        {key: encode_document(key, document) for key, document in changes.puts.items()}, deletes
+    )
 
 
 def encode_document(key: Key, document: Document) -> bytes:
@@ -233,7 +256,8 @@ def decode_document(body: bytes) -> dict[str, Any]:
 
 
 def decode_all(store: str, bodies: Iterable[tuple[str, str, bytes]], advice: str) -> Documents:
-    """Decode the documents of a store, given by collection and key. Raise `StoreError` for a corrupt one.
+    """Decode the documents of a store, given by collection and key. Raise `StoreError` for a
+    corrupt one.
 
     A corrupt record of the trail is left out: no job depends on it.
     """
@@ -243,8 +267,12 @@ def decode_all(store: str, bodies: Iterable[tuple[str, str, bytes]], advice: str
             documents.setdefault(collection, {})[key] = decode_document(body)
         except ValueError as error:
             if collection != "events":
-                raise StoreError(f"{store}: {collection} {key!r} is corrupt: {error} ({advice})") from error
-            _log.warning("%s: record %r of the trail is corrupt and is set aside: %s", store, key, error)
+                raise StoreError(
+                    f"{store}: {collection} {key!r} is corrupt: {error} ({advice})"
+                ) from error
+            _log.warning(
+                "%s: record %r of the trail is corrupt and is set aside: %s", store, key, error
+            )
     return documents
 
 
@@ -264,7 +292,9 @@ def in_order(changes: Iterable[EncodedChanges]) -> EncodedChanges:
 def _check_key(key: Key) -> None:
     collection, name = key
     if collection not in COLLECTIONS:
-        raise ValueError(f"there is no collection {collection!r}: there are {', '.join(COLLECTIONS)}")
+        raise ValueError(
+            f"there is no collection {collection!r}: there are {', '.join(COLLECTIONS)}"
+        )
     # Raises UnicodeEncodeError, a ValueError, for lone surrogates.
     if not 1 <= len(name.encode()) <= MAX_KEY_BYTES:
         raise ValueError(f"{_shown(key)}: a key has 1 to {MAX_KEY_BYTES} bytes of UTF-8")
@@ -297,7 +327,9 @@ class GroupCommit:
     A write that fails fails every change in it, and no other.
     """
 
-    def __init__(self, write: Callable[[Leadership, EncodedChanges], Awaitable[None]], limits: GroupLimits) -> None:
+    def __init__(
+        self, write: Callable[[Leadership, EncodedChanges], Awaitable[None]], limits: GroupLimits
+    ) -> None:
         self._write = write
         self._limits = limits
         self._waiting: deque[_Waiting] = deque()
@@ -344,7 +376,9 @@ class GroupCommit:
                     waiting.done.set_result(None)
 
     def _next(self) -> list[_Waiting]:
-        """Return the longest run of changes of one leadership that is within the limits, at least one."""
+        """Return the longest run of changes of one leadership that is within the limits, at least
+        one.
+        """
         group = [self._waiting.popleft()]
         count, size_bytes = group[0].changes.count, group[0].changes.size_bytes
         while self._waiting and self._waiting[0].leadership is group[0].leadership:
@@ -362,7 +396,10 @@ Migration = Callable[[Documents], Documents]
 
 def _jobs_have_owners(documents: Documents) -> Documents:
     """Migrate 1 to 2: a job names the token that registered it. Of earlier jobs nobody knows."""
-    return {**documents, "jobs": {name: {**job, "owner": None} for name, job in documents["jobs"].items()}}
+    return {
+        **documents,
+        "jobs": {name: {**job, "owner": None} for name, job in documents["jobs"].items()},
+    }
 
 
 MIGRATIONS: tuple[Migration, ...] = (_jobs_have_owners,)
@@ -373,8 +410,9 @@ MIGRATIONS: tuple[Migration, ...] = (_jobs_have_owners,)
 class Schema:
     """The schema that this version of the program reads and writes.
 
-    A migration is a function over all documents. The store that runs it (as leader) writes its result in one commit. To
-    change what documents mean, append a function to `MIGRATIONS`; never change or remove one.
+    A migration is a function over all documents. The store that runs it (as leader) writes its
+    result in one commit. To change what documents mean, append a function to `MIGRATIONS`; never
+    change or remove one.
     """
 
     migrations: Sequence[Migration] = MIGRATIONS
@@ -384,16 +422,24 @@ class Schema:
         return 1 + len(self.migrations)
 
     def check(self, version: int, store: str) -> None:
-        """Raise `StoreError` for documents of a `version` that this program cannot read, in `store`."""
+        """Raise `StoreError` for documents of a `version` that this program cannot read, in
+        `store`.
+        """
         if version > self.version:
             raise StoreError(
-                f"{store}: was written by a later version of echelon (schema {version}; this one knows up to"
-                f" {self.version}): start that version, or restore the copy made before it was first started"
+                f"{store}: was written by a later version of echelon (schema {version}; this one"
+                f" knows up to {self.version}): start that version, or restore the copy made before"
+                " it was first started"
             )
         if version < 1:
-            raise StoreError(f"{store}: has schema {version}, which never existed: this is not a store of Echelon")
+            raise StoreError(
+                f"{store}: has schema {version}, which never existed: this is not a store of"
+                " Echelon"
+            )
 
-    def upgrade(self, documents: Mapping[str, Mapping[str, dict[str, Any]]], version: int) -> Snapshot:
+    def upgrade(
+        self, documents: Mapping[str, Mapping[str, dict[str, Any]]], version: int
+    ) -> Snapshot:
         """Return documents of the earlier `version` in this version's schema."""
         current: Documents = {name: dict(collection) for name, collection in documents.items()}
         for migration in self.migrations[version - 1 :]:

@@ -1,10 +1,12 @@
 """Documents in one SQLite file, for controllers on one machine.
 
-The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before it is answered. The leader holds an OS
-lock (flock) on the file ``NAME.lock`` beside it, which ends with the process, however that ends; a second controller on
-the same file waits for it. A stopped leader (SIGSTOP) keeps it, because a lock cannot be taken from a living process. A
-leader that runs touches the lock file, and a standby reports one that has ceased to. Every commit also checks that the
-term on file is still its own, so that a leader whose lock file was deleted is refused once another one has taken over.
+The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before it is answered. The
+leader holds an OS lock (flock) on the file ``NAME.lock`` beside it, which ends with the process,
+however that ends; a second controller on the same file waits for it. A stopped leader (SIGSTOP)
+keeps it, because a lock cannot be taken from a living process. A leader that runs touches the lock
+file, and a standby reports one that has ceased to. Every commit also checks that the term on file
+is still its own, so that a leader whose lock file was deleted is refused once another one has taken
+over.
 
 All SQL runs in one thread; `_File` is what runs there.
 """
@@ -45,18 +47,27 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 APPLICATION_ID = 0x4563686C
-"""The application id in the file's header ("Echl"); `PRAGMA user_version` there is the documents' schema version."""
+"""The application id in the file's header ("Echl"); `PRAGMA user_version` there is the documents'
+schema version.
+"""
 
 BUSY_TIMEOUT_S = 5.0
-"""How long to wait for another process's lock on the database, such as that of an operator's own SQL."""
+"""How long to wait for another process's lock on the database, such as that of an operator's own
+SQL.
+"""
 
 LOCK_INTERVAL_S = 0.1
-"""Time between a standby's attempts to take the lock. Only a thread that cannot be stopped can wait for flock."""
+"""Time between a standby's attempts to take the lock.
+
+Only a thread that cannot be stopped can wait for flock.
+"""
 
 LIMITS = GroupLimits(count=10_000, size_bytes=8 << 20)
 
 _MODE = 0o600
-"""The mode of store, lock and copies from their first byte: jobs and the trail are nobody else's business."""
+"""The mode of store, lock and copies from their first byte: jobs and the trail are nobody else's
+business.
+"""
 
 _TABLES = """
 CREATE TABLE documents (collection TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (collection, key));
@@ -66,15 +77,27 @@ INSERT INTO leadership VALUES (1, 0, NULL, NULL);
 
 _ADVICE = {
     sqlite3.SQLITE_FULL: (StoreError, "the disk is full (free some space)"),
-    sqlite3.SQLITE_READONLY: (StoreError, "cannot be written (its owner, its mode, or a read-only file system)"),
+    sqlite3.SQLITE_READONLY: (
+        StoreError,
+        "cannot be written (its owner, its mode, or a read-only file system)",
+    ),
     sqlite3.SQLITE_PERM: (StoreError, "cannot be written (its owner or its mode)"),
-    sqlite3.SQLITE_CANTOPEN: (StoreError, "cannot be opened (is its directory there, and writable?)"),
-    sqlite3.SQLITE_CORRUPT: (StoreError, "is corrupt (put back a copy, or move it away to start without jobs)"),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreError,
+        "cannot be opened (is its directory there, and writable?)",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreError,
+        "is corrupt (put back a copy, or move it away to start without jobs)",
+    ),
     sqlite3.SQLITE_NOTADB: (
         StoreError,
         "is not a database (it is another file, or corrupt: name another file or move it)",
     ),
-    sqlite3.SQLITE_BUSY: (StoreUnavailableError, f"has been locked by another program for {BUSY_TIMEOUT_S:.0f} s"),
+    sqlite3.SQLITE_BUSY: (
+        StoreUnavailableError,
+        f"has been locked by another program for {BUSY_TIMEOUT_S:.0f} s",
+    ),
     sqlite3.SQLITE_LOCKED: (StoreUnavailableError, "is locked by another program"),
     sqlite3.SQLITE_IOERR: (StoreError, "cannot be read or written: the disk failed, or is full"),
 }
@@ -91,7 +114,9 @@ async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> SqliteSto
     return await open_sqlite(path, silent_s=lease_s)
 
 
-async def open_sqlite(path: Path, schema: Schema | None = None, silent_s: float = 5.0) -> SqliteStore:
+async def open_sqlite(
+    path: Path, schema: Schema | None = None, silent_s: float = 5.0
+) -> SqliteStore:
     """Open the store in that file; create the file if it is absent. Raise `StoreError`."""
     store = SqliteStore(path.absolute(), schema or Schema(), silent_s)
     try:
@@ -103,14 +128,19 @@ async def open_sqlite(path: Path, schema: Schema | None = None, silent_s: float 
 
 
 def check_kept(path: Path) -> None:
-    """Raise `EmptyStoreError` if a service has had a store in `path`, and it is gone or has no content."""
+    """Raise `EmptyStoreError` if a service has had a store in `path`, and it is gone or has no
+    content.
+    """
     lock = path.with_name(path.name + ".lock")
     if lock.exists() and not (path.exists() and path.stat().st_size):
-        raise EmptyStoreError(f"sqlite://{path}", f"a service has had its store there: {lock.name} is beside it")
+        raise EmptyStoreError(
+            f"sqlite://{path}", f"a service has had its store there: {lock.name} is beside it"
+        )
 
 
 def back_up(path: Path, copy: Path) -> int:
-    """Copy the store in `path`, which a service may be using, to the new file `copy`. Return the number of jobs in it.
+    """Copy the store in `path`, which a service may be using, to the new file `copy`. Return the
+    number of jobs in it.
 
     The copy is whole or not there: one file, as the store was at one moment. Raise `StoreError`.
     """
@@ -124,13 +154,16 @@ def back_up(path: Path, copy: Path) -> int:
 def restore(copy: Path, path: Path) -> int:
     """Replace the store in `path` by `copy`. Return the number of jobs in it.
 
-    No service may use the store. The former store becomes ``NAME.replaced``. The content is replaced in one
-    transaction, so a log beside the file (``-wal``) is never applied to the wrong one. Raise `StoreError`.
+    No service may use the store. The former store becomes ``NAME.replaced``. The content is
+    replaced in one transaction, so a log beside the file (``-wal``) is never applied to the wrong
+    one. Raise `StoreError`.
     """
     lock = _Lock(path.with_name(path.name + ".lock"))
     with _opened(copy) as file:
         if not lock.try_to_take():
-            raise StoreError(f"{path}: a service uses it{_owner(lock.path)} (stop every service on it first)")
+            raise StoreError(
+                f"{path}: a service uses it{_owner(lock.path)} (stop every service on it first)"
+            )
         try:
             if path.exists():
                 with _opened(path) as former:
@@ -154,14 +187,20 @@ def _opened(path: Path) -> Iterator[_File]:
 
 
 def path_of(url: str) -> Path:
-    """Return the path in ``sqlite:PATH`` or ``sqlite:///ABSOLUTE/PATH``; nothing in it is quoted."""
+    """Return the path in ``sqlite:PATH`` or ``sqlite:///ABSOLUTE/PATH``; nothing in it is
+    quoted.
+    """
     rest = url.removeprefix("sqlite:")
     if rest.startswith("//"):
         rest = rest.removeprefix("//")
         if not rest.startswith("/"):
-            raise StoreError(f"store {url}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)")
+            raise StoreError(
+                f"store {url}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)"
+            )
     if not rest or rest.endswith("/") or "\0" in rest:
-        raise StoreError(f"store {url!r}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)")
+        raise StoreError(
+            f"store {url!r}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)"
+        )
     return Path(rest)
 
 
@@ -216,7 +255,9 @@ class SqliteStore:
         except BaseException:
             self._lock.release()
             raise
-        self._leadership = Leadership(candidate, term, raise_term=self._raise_term, resign=self._resign)
+        self._leadership = Leadership(
+            candidate, term, raise_term=self._raise_term, resign=self._resign
+        )
         self._beating = asyncio.create_task(self._beat())
         return self._leadership
 
@@ -233,8 +274,9 @@ class SqliteStore:
         silent_s = self._lock.untouched_s()
         if leader is not None and self._leadership is None and silent_s > self._silent_s:
             raise StoreUnavailableError(
-                f"{self.url}: the leader {leader.id} has stood still for {silent_s:.0f} s and holds the lock, so no "
-                "other controller can take over (resume it with 'kill -CONT', or end it with 'kill -KILL')"
+                f"{self.url}: the leader {leader.id} has stood still for {silent_s:.0f} s and holds"
+                " the lock, so no other controller can take over (resume it with 'kill -CONT', or"
+                " end it with 'kill -KILL')"
             )
         return leader
 
@@ -296,13 +338,16 @@ class SqliteStore:
         leader = None
         with contextlib.suppress(StoreError):
             leader = await self.leader()
-        return NotLeaderError(f"{self.url}: this controller does not lead", leader.url if leader else None)
+        return NotLeaderError(
+            f"{self.url}: this controller does not lead", leader.url if leader else None
+        )
 
     async def _run(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
         """Run a call in the store's thread."""
         self._check_open()
         running = asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
-        # A thread's work cannot be cancelled: going on before it has ended (and giving up the lock, say) is wrong.
+        # A thread's work cannot be cancelled: going on before it has ended (and giving up the lock,
+        # say) is wrong.
         await _settled(running)
         return running.result()
 
@@ -324,7 +369,9 @@ class SqliteStore:
 
 
 async def _settled(future: asyncio.Future[Any]) -> None:
-    """Wait until `future` is done, even if the waiting task is cancelled; then raise the cancellation."""
+    """Wait until `future` is done, even if the waiting task is cancelled; then raise the
+    cancellation.
+    """
     cancelled = False
     while not future.done():
         try:
@@ -386,7 +433,9 @@ class _Lock:
             # Python's descriptors do not pass to other programs, which would keep the lock.
             return os.open(self.path, os.O_RDWR | os.O_CREAT, _MODE)
         except OSError as error:
-            raise StoreError(f"{self.path}: cannot be opened: {error.strerror}{_owner(self.path)}") from error
+            raise StoreError(
+                f"{self.path}: cannot be opened: {error.strerror}{_owner(self.path)}"
+            ) from error
 
     def _try(self, descriptor: int, kind: int) -> bool:
         try:
@@ -395,7 +444,8 @@ class _Lock:
             return False
         except OSError as error:
             raise StoreError(
-                f"{self.path}: cannot be locked: {error.strerror} (put the store on a local file system)"
+                f"{self.path}: cannot be locked: {error.strerror} (put the store on a local file"
+                " system)"
             ) from error
         return True
 
@@ -451,7 +501,12 @@ class _File:
                 [(last,)] = self._sql("SELECT term FROM leadership")
                 term = next_term(last)
                 self._schema.check(self._version(), str(self._path))
-                self._sql("UPDATE leadership SET term = ?, id = ?, url = ?", term, candidate.id, candidate.url)
+                self._sql(
+                    "UPDATE leadership SET term = ?, id = ?, url = ?",
+                    term,
+                    candidate.id,
+                    candidate.url,
+                )
             self._term = term
             self._migrate()
         return term
@@ -479,11 +534,16 @@ class _File:
             )
 
     def _check_term(self) -> None:
-        """Check the term on file. The lock alone decides who leads, but a lock file can be deleted."""
+        """Check the term on file.
+
+        The lock alone decides who leads, but a lock file can be deleted.
+        """
         [(term, found, url)] = self._sql("SELECT term, id, url FROM leadership")
         if term != self._term:
             by = f" by {found}" if found else ""
-            raise NotLeaderError(f"{self._path}: was taken over{by} (term {term}; this one's was {self._term})", url)
+            raise NotLeaderError(
+                f"{self._path}: was taken over{by} (term {term}; this one's was {self._term})", url
+            )
 
     def _migrate(self) -> None:
         version = self._version()
@@ -518,15 +578,22 @@ class _File:
             _sync_directory(copy.parent)
 
     def copy_into(self, path: Path) -> None:
-        """Replace the content of the database in `path`, in one transaction; its log then holds nothing."""
+        """Replace the content of the database in `path`, in one transaction; its log then holds
+        nothing.
+        """
         _create_private(path)
-        with self._errors(), contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as target:
+        with (
+            self._errors(),
+            contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as target,
+        ):
             self._connection.backup(target)
             target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _documents(self) -> Documents:
         rows = self._sql("SELECT collection, key, body FROM documents")
-        return decode_all(str(self._path), cast("list[tuple[str, str, bytes]]", rows), "put back a copy")
+        return decode_all(
+            str(self._path), cast("list[tuple[str, str, bytes]]", rows), "put back a copy"
+        )
 
     def _check_integrity(self) -> None:
         # The check itself raises for the worst damage.
@@ -590,7 +657,10 @@ class _File:
 
 
 def _create_private(path: Path) -> None:
-    """Create the file for this user alone; SQLite gives the files beside it the same mode. Leave one that is there."""
+    """Create the file for this user alone; SQLite gives the files beside it the same mode.
+
+    Leave one that is there.
+    """
     # SQLite reports what is wrong with the path.
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE))

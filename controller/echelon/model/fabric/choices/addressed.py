@@ -1,4 +1,6 @@
-"""`address`: all packets to a host go by one path from a switch, as where switches know no flows."""
+"""`address`: all packets to a host go by one path from a switch, as where switches know no
+flows.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,20 @@ def _numbers(hosts: tuple[str, ...]) -> Mapping[str, int]:
 
 
 def next_hop(fabric: Fabric, switch: str, host: str) -> str | None:
-    """Return the next hop from a switch to a host by its address: hosts take the shortest ways in turn. None: there is
-    no way."""
+    """Return the next hop from a switch to a host by its address: hosts take the shortest ways in
+    turn. None: there is no way."""
     hops = fabric.next_hops[switch, host]
     return hops[_numbers(tuple(fabric.hosts))[host] % len(hops)] if hops else None
 
 
 class Addressed(Hashed):
-    """A chooser of paths that depend on the destination (an `echelon.model.fabric.routing.PathChooser`)."""
+    """A chooser of paths that depend on the destination (an
+    `echelon.model.fabric.routing.PathChooser`).
+    """
 
     def path(self, fabric: Fabric, ends: Ends, number: int) -> Path:
-        """Return the path between two hosts; `number` chooses among the links of a host that has several. Trees have
-        theirs by hash."""
+        """Return the path between two hosts; `number` chooses among the links of a host that has
+        several. Trees have theirs by hash."""
         if len(ends) != 2:
             return super().path(fabric, ends, number)
         first = sorted({inner[0] for inner in fabric.shortest_paths.switches(*ends)})

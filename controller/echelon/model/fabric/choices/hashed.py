@@ -1,6 +1,8 @@
-"""`hash`: each connection takes the shortest path that a hash says, whatever others have, as ECMP does (RFC 2992).
+"""`hash`: each connection takes the shortest path that a hash says, whatever others have, as ECMP
+does (RFC 2992).
 
-The hash is CRC-32 of the job's name and the hosts, which stand for addresses and ports: a job has ports of its own.
+The hash is CRC-32 of the job's name and the hosts, which stand for addresses and ports: a job has
+ports of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from echelon.model.kept import altered
 
 
 class Hashed:
-    """A chooser of paths that depend on nothing but the connection (an `echelon.model.fabric.routing.PathChooser`)."""
+    """A chooser of paths that depend on nothing but the connection (an
+    `echelon.model.fabric.routing.PathChooser`).
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Job, Fabric, Routes]] = {}
@@ -32,16 +36,23 @@ class Hashed:
                 continue
             try:
                 routes = {
-                    ends: self.path(fabric, ends, crc32(f"{job.name} {ends}".encode())) for ends in connections(job)
+                    ends: self.path(fabric, ends, crc32(f"{job.name} {ends}".encode()))
+                    for ends in connections(job)
                 }
             except NoRouteError as error:
                 raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
-            known[job.name] = job, fabric, before[2] if before is not None and before[2] == routes else routes
+            known[job.name] = (
+                job,
+                fabric,
+                before[2] if before is not None and before[2] == routes else routes,
+            )
         self._known = known
         return {name: routes for name, (_, _, routes) in known.items()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a chooser that goes on from here; it replaces what it knows, and changes nothing."""
+        """Return a chooser that goes on from here; it replaces what it knows, and changes
+        nothing.
+        """
         return altered(self)
 
     def path(self, fabric: Fabric, ends: Ends, number: int) -> Path:

@@ -1,9 +1,11 @@
-"""`valiant`: each connection goes to an intermediate switch first, on shortest paths there and on from there
-(L. G. Valiant and G. J. Brebner, Universal Schemes for Parallel Communication, STOC '81).
+"""`valiant`: each connection goes to an intermediate switch first, on shortest paths there and on
+from there (L. G. Valiant and G. J. Brebner, Universal Schemes for Parallel Communication, STOC
+'81).
 
-Any pattern of traffic then loads the links of a torus or dragonfly as an even one does, at the price of longer paths
-(Kim et al., ISCA '08, section 4.1, where the intermediate is a group). The switch is one with hosts that a hash says. A
-path visits no switch twice, because switches tell flows apart, not their ways: the next switch is tried then.
+Any pattern of traffic then loads the links of a torus or dragonfly as an even one does, at the
+price of longer paths (Kim et al., ISCA '08, section 4.1, where the intermediate is a group). The
+switch is one with hosts that a hash says. A path visits no switch twice, because switches tell
+flows apart, not their ways: the next switch is tried then.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from echelon.model.jobs.graph import Ends
 
 
 class Valiant(Hashed):
-    """A chooser of paths over intermediate switches. Connections below one switch, and trees, have shortest paths."""
+    """A chooser of paths over intermediate switches.
+
+    Connections below one switch, and trees, have shortest paths.
+    """
 
     def path(self, fabric: Fabric, ends: Ends, number: int) -> Path:
         """Return the path for a hash."""

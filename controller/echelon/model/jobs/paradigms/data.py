@@ -1,41 +1,49 @@
 """Data parallelism: every worker computes on its own data, and an all-reduce sums the gradients.
 
-**Without overlap.** The all-reduce starts when a worker has computed everything. All its flows are one coflow, because
-no worker goes on before the last of them has finished (EchelonFlow, Pan et al., HotNets '22, section 3, eq. 5).
+**Without overlap.** The all-reduce starts when a worker has computed everything. All its flows are
+one coflow, because no worker goes on before the last of them has finished (EchelonFlow, Pan et al.,
+HotNets '22, section 3, eq. 5).
 
-**With overlap**: wait-free backpropagation in buckets. The gradients of a layer are complete long before the backward
-pass is over, last layer first, and are sent as they come (Poseidon, Zhang et al., ATC '17, section 3.1). Layers are
-merged into buckets, because a collective of a few kilobytes does not fill a link (tensor fusion in Horovod, Sergeev and
-Del Balso, arXiv:1802.05799; gradient bucketing in PyTorch DDP, Li et al., VLDB '20, section 3.2.3). There is one
-communication stream: a worker starts the all-reduce of a bucket when it has computed the bucket and has finished its
-part in the all-reduce of the bucket before.
+**With overlap**: wait-free backpropagation in buckets. The gradients of a layer are complete long
+before the backward pass is over, last layer first, and are sent as they come (Poseidon, Zhang et
+al., ATC '17, section 3.1). Layers are merged into buckets, because a collective of a few kilobytes
+does not fill a link (tensor fusion in Horovod, Sergeev and Del Balso, arXiv:1802.05799; gradient
+bucketing in PyTorch DDP, Li et al., VLDB '20, section 3.2.3). There is one communication stream: a
+worker starts the all-reduce of a bucket when it has computed the bucket and has finished its part
+in the all-reduce of the bucket before.
 
-**Arrangement with overlap.** All buckets together are one coflow, ``d_j = r``. An arrangement follows the times at
-which flows are consumed; nobody consumes a bucket before the next iteration, and that waits for the last bucket. The
-order in which buckets are sent is up to the stream, not the network.
+**Arrangement with overlap.** All buckets together are one coflow, ``d_j = r``. An arrangement
+follows the times at which flows are consumed; nobody consumes a bucket before the next iteration,
+and that waits for the last bucket. The order in which buckets are sent is up to the stream, not the
+network.
 
-Two alternatives lose: ideal finish times spread over the backward pass, as gradients become complete, and a coflow for
-each bucket. With either, a bucket that is late by some time ranks the same whether it is the first, which can wait, or
-the last, which delays the iteration. Two equal jobs then take turns bucket by bucket and stay in step for ever. With
-one coflow, the job that started first goes first, until neither meets the other. In the fluid model, two jobs of 1 s
-forward and 2 s backward in 4 buckets, with 1.5 s of traffic on one link, started 1/16 s apart, take 1.31 times as long
-as alone under fair sharing, 1.22 ranked by spread times, and 1.00 as one coflow from the third iteration on.
+Two alternatives lose: ideal finish times spread over the backward pass, as gradients become
+complete, and a coflow for each bucket. With either, a bucket that is late by some time ranks the
+same whether it is the first, which can wait, or the last, which delays the iteration. Two equal
+jobs then take turns bucket by bucket and stay in step for ever. With one coflow, the job that
+started first goes first, until neither meets the other. In the fluid model, two jobs of 1 s forward
+and 2 s backward in 4 buckets, with 1.5 s of traffic on one link, started 1/16 s apart, take 1.31
+times as long as alone under fair sharing, 1.22 ranked by spread times, and 1.00 as one coflow from
+the third iteration on.
 
-**Staleness of one step** (SAPipe, Chen et al., NeurIPS '22; Pipe-SGD, Li et al., NeurIPS '18, for all buckets). The
-backward pass ends with the first layers, so nothing hides their all-reduce. Workers apply the gradients of the last
-`stale_buckets` buckets one iteration late: those that one iteration computes are all-reduced while the next one
-computes, and are consumed when that one ends. As iterations do not overlap here, a job's iteration is its steady state:
-it begins with the all-reduce of the stale gradients of the iteration before, and the stream goes on with the buckets
-that it computes itself. Each iteration waits for what a worker waits for. The one difference is that a stale bucket is
-never sent before its own iteration has ended. With one stale bucket, or if the all-reduces of the others do not end
-before the backward pass, the stream could not send it earlier. We leave out SAPipe's prediction of weights.
+**Staleness of one step** (SAPipe, Chen et al., NeurIPS '22; Pipe-SGD, Li et al., NeurIPS '18, for
+all buckets). The backward pass ends with the first layers, so nothing hides their all-reduce.
+Workers apply the gradients of the last `stale_buckets` buckets one iteration late: those that one
+iteration computes are all-reduced while the next one computes, and are consumed when that one ends.
+As iterations do not overlap here, a job's iteration is its steady state: it begins with the
+all-reduce of the stale gradients of the iteration before, and the stream goes on with the buckets
+that it computes itself. Each iteration waits for what a worker waits for. The one difference is
+that a stale bucket is never sent before its own iteration has ended. With one stale bucket, or if
+the all-reduces of the others do not end before the backward pass, the stream could not send it
+earlier. We leave out SAPipe's prediction of weights.
 
-Stale buckets are a coflow of their own, whose ideal finish time is what it would be without staleness, one iteration
-later: when the next iteration's first bucket is complete. So it has that much slack from its start,
-``d_j = r + forward + backward / buckets``.
+Stale buckets are a coflow of their own, whose ideal finish time is what it would be without
+staleness, one iteration later: when the next iteration's first bucket is complete. So it has that
+much slack from its start, ``d_j = r + forward + backward / buckets``.
 
-**Local SGD** (Stich, ICLR '19; Lin et al., ICLR '20). Workers take `local_steps` steps on their own and then average
-their models, whose parameters have the size of the gradients. An iteration is all these steps and the all-reduce.
+**Local SGD** (Stich, ICLR '19; Lin et al., ICLR '20). Workers take `local_steps` steps on their own
+and then average their models, whose parameters have the size of the gradients. An iteration is all
+these steps and the all-reduce.
 """
 
 from __future__ import annotations
@@ -55,9 +63,11 @@ from echelon.model.jobs.paradigm import Paradigm
 
 
 class Data(Paradigm):
-    """Data parallelism with one all-reduce after all computing, or one for each bucket of the backward pass.
+    """Data parallelism with one all-reduce after all computing, or one for each bucket of the
+    backward pass.
 
-    `workers` are in the order of the ring, or in the order in which another algorithm numbers its ranks.
+    `workers` are in the order of the ring, or in the order in which another algorithm numbers its
+    ranks.
     """
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -78,7 +88,13 @@ class Data(Paradigm):
             "job": "sapipe",
             "parallelism": "data",
             "workers": ["h1", "h2", "h3"],
-            "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 4, "stale_buckets": 1, "gradient": "5 MB"},
+            "data": {
+                "forward": "50 ms",
+                "backward": "100 ms",
+                "buckets": 4,
+                "stale_buckets": 1,
+                "gradient": "5 MB",
+            },
         },
         "local SGD": {
             "job": "local",
@@ -101,9 +117,15 @@ class Data(Paradigm):
     buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
     """Into how many equal units the backward pass is cut, each with an all-reduce of its own."""
     stale_buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
-    """How many of the last buckets are all-reduced during the next iteration; only with `buckets`. None: none."""
+    """How many of the last buckets are all-reduced during the next iteration; only with `buckets`.
+
+    None: none.
+    """
     local_steps: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
-    """How many steps of `compute` each worker takes before the all-reduce; only with `compute`. None: one."""
+    """How many steps of `compute` each worker takes before the all-reduce; only with `compute`.
+
+    None: one.
+    """
 
     def flow_count(self, workers: int) -> int:
         return ALL_REDUCES[self.collective].flow_count(workers) * (self.buckets or 1)
@@ -117,11 +139,16 @@ class Data(Paradigm):
     def counting_refusal(self, exactly: bool) -> str | None:
         if self.stale_buckets is None:
             return None
-        return "needs connections that pause between iterations, but stale buckets are sent as soon as one begins"
+        return (
+            "needs connections that pause between iterations, but stale buckets are sent as soon as"
+            " one begins"
+        )
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         if self.compute is not None:
-            return all_reduce(workers, (self.local_steps or 1) * self.compute, self.gradient, self.collective)
+            return all_reduce(
+                workers, (self.local_steps or 1) * self.compute, self.gradient, self.collective
+            )
         # The validator below has made sure that these are given.
         assert self.forward is not None
         assert self.backward is not None
@@ -141,9 +168,13 @@ class Data(Paradigm):
         if refusal := algorithm.refusal(len(workers)):
             raise problem(f"'{self.collective}' {refusal}", "collective", code="not-allowed")
         if self.gradient < len(workers) * (self.buckets or 1):
-            each = f"each of {len(workers)} workers" + (f" in each of {self.buckets} buckets" if self.buckets else "")
+            each = f"each of {len(workers)} workers" + (
+                f" in each of {self.buckets} buckets" if self.buckets else ""
+            )
             raise problem(
-                f"of {self.gradient} B is less than a byte for {each} (give more)", "gradient", code="too-small"
+                f"of {self.gradient} B is less than a byte for {each} (give more)",
+                "gradient",
+                code="too-small",
             )
 
     @model_validator(mode="after")
@@ -158,24 +189,38 @@ class Data(Paradigm):
             )
         if self.compute is None and not given:
             raise problem(
-                "is missing (give the compute time of an iteration, e.g. 500 ms; or forward, backward and buckets)",
+                "is missing (give the compute time of an iteration, e.g. 500 ms; or forward,"
+                " backward and buckets)",
                 "compute",
                 code="missing-key",
             )
         for key, value in passes.items():
             if given and value is None:
-                raise problem(f"is missing ('{given[0]}' needs forward, backward and buckets)", key, code="missing-key")
+                raise problem(
+                    f"is missing ('{given[0]}' needs forward, backward and buckets)",
+                    key,
+                    code="missing-key",
+                )
         if self.stale_buckets is not None and self.buckets is None:
             raise problem(
                 "does not go with 'compute' (give forward, backward and buckets instead)",
                 "stale_buckets",
                 code="conflicting-key",
             )
-        if self.stale_buckets is not None and self.buckets is not None and self.stale_buckets > self.buckets:
-            raise problem(f"is more than the {self.buckets} buckets (give less)", "stale_buckets", code="too-large")
+        if (
+            self.stale_buckets is not None
+            and self.buckets is not None
+            and self.stale_buckets > self.buckets
+        ):
+            raise problem(
+                f"is more than the {self.buckets} buckets (give less)",
+                "stale_buckets",
+                code="too-large",
+            )
         if self.local_steps is not None and self.compute is None:
             raise problem(
-                "does not go with 'buckets' (give 'compute' instead of forward, backward and buckets)",
+                "does not go with 'buckets' (give 'compute' instead of forward, backward and"
+                " buckets)",
                 "local_steps",
                 code="conflicting-key",
             )
@@ -183,14 +228,18 @@ class Data(Paradigm):
 
 
 def all_reduce(
-    workers: Sequence[str], compute_s: Fraction, gradient_bytes: int, collective: AllReduceName = "ring"
+    workers: Sequence[str],
+    compute_s: Fraction,
+    gradient_bytes: int,
+    collective: AllReduceName = "ring",
 ) -> IterationGraph:
-    """Return one iteration of `workers`, each with `compute_s` seconds of work before `gradient_bytes` are reduced.
+    """Return one iteration of `workers`, each with `compute_s` seconds of work before
+    `gradient_bytes` are reduced.
 
     There are two or more workers, and at least one byte for each.
 
-    Names count rounds and workers from 1: compute units `compute-w1`; flows `allreduce-k1-w1` (what worker 1 sends in
-    round 1), by round and then worker; EchelonFlow `allreduce`.
+    Names count rounds and workers from 1: compute units `compute-w1`; flows `allreduce-k1-w1` (what
+    worker 1 sends in round 1), by round and then worker; EchelonFlow `allreduce`.
     """
     reduced = Collective(ALL_REDUCES[collective], workers).block("allreduce", gradient_bytes)
     computed = replicate(workers, lambda i, worker: compute(f"compute-w{i}", worker, compute_s))
@@ -206,28 +255,37 @@ def bucketed_all_reduce(
     collective: AllReduceName = "ring",
     stale_buckets: int = 0,
 ) -> IterationGraph:
-    """Return one iteration of `workers`: a forward pass, a backward pass in equal units, an all-reduce for each unit.
+    """Return one iteration of `workers`: a forward pass, a backward pass in equal units, an
+    all-reduce for each unit.
 
-    The all-reduces of the last `stale_buckets` units come first, since their gradients are from the iteration before.
+    The all-reduces of the last `stale_buckets` units come first, since their gradients are from the
+    iteration before.
 
-    There are two or more workers, and at least one byte for each in each bucket. `forward_s` and `backward_s` are the
-    seconds of the whole pass. `gradient_bytes` are those of all buckets, cut evenly; the first buckets have one byte
-    more where they do not divide.
+    There are two or more workers, and at least one byte for each in each bucket. `forward_s` and
+    `backward_s` are the seconds of the whole pass. `gradient_bytes` are those of all buckets, cut
+    evenly; the first buckets have one byte more where they do not divide.
 
-    Names count buckets, rounds and workers from 1: compute units `forward-w1`, `backward-b2-w1`; flows
-    `allreduce-b2-k1-w1` (bucket 2, round 1, worker 1), by bucket, round and worker; EchelonFlows `stale`, if there are
-    stale buckets, and `allreduce`, if there are others.
+    Names count buckets, rounds and workers from 1: compute units `forward-w1`, `backward-b2-w1`;
+    flows `allreduce-b2-k1-w1` (bucket 2, round 1, worker 1), by bucket, round and worker;
+    EchelonFlows `stale`, if there are stale buckets, and `allreduce`, if there are others.
     """
     ranks = Collective(ALL_REDUCES[collective], workers)
     numbers = range(1, buckets + 1)
-    forward = replicate(workers, lambda i, worker: compute(f"forward-w{i}", worker, forward_s, "forward"))
+    forward = replicate(
+        workers, lambda i, worker: compute(f"forward-w{i}", worker, forward_s, "forward")
+    )
 
     def backward_of(bucket: int) -> Block:
         unit_s = backward_s / buckets
-        return replicate(workers, lambda i, worker: compute(f"backward-b{bucket}-w{i}", worker, unit_s, "backward"))
+        return replicate(
+            workers,
+            lambda i, worker: compute(f"backward-b{bucket}-w{i}", worker, unit_s, "backward"),
+        )
 
     backward = [backward_of(b) for b in numbers]
-    reduced = [ranks.block(f"allreduce-b{b}", chunk_bytes(gradient_bytes, buckets, b - 1)) for b in numbers]
+    reduced = [
+        ranks.block(f"allreduce-b{b}", chunk_bytes(gradient_bytes, buckets, b - 1)) for b in numbers
+    ]
     fresh = buckets - stale_buckets
     graph = parallel(
         series(forward, *backward),
@@ -237,6 +295,10 @@ def bucketed_all_reduce(
     slack_s = forward_s + backward_s / buckets
     stale_flows, fresh_flows = parallel(*reduced[fresh:]).flows, parallel(*reduced[:fresh]).flows
     return graph.graph(
-        *([EchelonFlow("stale", stale_flows, (slack_s,) * len(stale_flows))] if stale_flows else []),
+        *(
+            [EchelonFlow("stale", stale_flows, (slack_s,) * len(stale_flows))]
+            if stale_flows
+            else []
+        ),
         *([EchelonFlow.coflow("allreduce", fresh_flows)] if fresh_flows else []),
     )

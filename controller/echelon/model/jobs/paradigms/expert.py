@@ -1,20 +1,24 @@
-"""Expert parallelism: the experts of a mixture-of-experts layer are divided over ranks, which exchange tokens.
+"""Expert parallelism: the experts of a mixture-of-experts layer are divided over ranks, which
+exchange tokens.
 
-Source: Lepikhin et al., GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding, ICLR '21,
-sections 2.2 and 3.2. In each layer every rank computes the attention for its own tokens, sends each token to the rank
-that has its expert (dispatch, an all-to-all), the experts compute, and the results go back (combine, an all-to-all).
-The backward pass goes through the same steps in reverse order and exchanges as many bytes.
+Source: Lepikhin et al., GShard: Scaling Giant Models with Conditional Computation and Automatic
+Sharding, ICLR '21, sections 2.2 and 3.2. In each layer every rank computes the attention for its
+own tokens, sends each token to the rank that has its expert (dispatch, an all-to-all), the experts
+compute, and the results go back (combine, an all-to-all). The backward pass goes through the same
+steps in reverse order and exchanges as many bytes.
 
-* **Imbalance.** `load` says how many tokens each rank of a group gets, relative to the others: as many times more bytes
-  go to it and come back, and as many times longer its experts compute. GShard's loss and capacity limit keep loads
-  near to equal; gates that are being trained do not (Hwang et al., Tutel, MLSys '23, Fig. 1).
-* The backward pass takes `BACKWARD` times as long to compute as the forward pass, because it has twice as many matrix
-  products.
-* Groups of experts may be replicated. Replicas of a rank all-reduce the gradients of its experts at the end.
+* **Imbalance.** `load` says how many tokens each rank of a group gets, relative to the others: as
+  many times more bytes go to it and come back, and as many times longer its experts compute.
+  GShard's loss and capacity limit keep loads near to equal; gates that are being trained do not
+  (Hwang et al., Tutel, MLSys '23, Fig. 1).
+* The backward pass takes `BACKWARD` times as long to compute as the forward pass, because it has
+  twice as many matrix products.
+* Groups of experts may be replicated. Replicas of a rank all-reduce the gradients of its experts at
+  the end.
 
-**Arrangement** (derived). Each exchange is a coflow: a rank goes on only when it has all its tokens, and the next
-exchange waits for that (EchelonFlow, Pan et al., HotNets '22, eq. 5). The last exchange forward and the first backward,
-between which nothing is computed, are one.
+**Arrangement** (derived). Each exchange is a coflow: a rank goes on only when it has all its
+tokens, and the next exchange waits for that (EchelonFlow, Pan et al., HotNets '22, eq. 5). The last
+exchange forward and the first backward, between which nothing is computed, are one.
 """
 
 from __future__ import annotations
@@ -27,7 +31,15 @@ from pydantic import Field
 
 from echelon.model.documents import Duration, PositiveReal, Size, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
-from echelon.model.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
+from echelon.model.jobs.combinators import (
+    Block,
+    Step,
+    collective,
+    compute,
+    parallel,
+    replicate,
+    series,
+)
 from echelon.model.jobs.paradigms.tensor import check_collective
 from echelon.model.jobs.ranked import Mesh, RankedParadigm
 
@@ -36,7 +48,9 @@ BACKWARD = 2
 
 
 class Expert(RankedParadigm):
-    """Expert parallelism; ranks are listed group by group, each group with all experts of every layer."""
+    """Expert parallelism; ranks are listed group by group, each group with all experts of every
+    layer.
+    """
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "expert": {
@@ -55,15 +69,29 @@ class Expert(RankedParadigm):
     }
     compute_times: ClassVar[frozenset[str]] = frozenset({"attention", "expert"})
 
-    group: Annotated[int, Field(strict=True, ge=2, le=10_000, description="how many ranks share the experts, e.g. 8")]
-    layers: Annotated[int, Field(strict=True, ge=1, le=1000, description="how many layers have experts, e.g. 16")]
-    attention: Annotated[Duration, Field(description="the forward time of what precedes the experts, e.g. 10 ms")]
-    expert: Annotated[Duration, Field(description="the forward time of a rank's experts at equal load, e.g. 20 ms")]
-    tokens: Annotated[Size, Field(description="the bytes that a rank routes in each all-to-all, e.g. 4 MB")]
+    group: Annotated[
+        int,
+        Field(strict=True, ge=2, le=10_000, description="how many ranks share the experts, e.g. 8"),
+    ]
+    layers: Annotated[
+        int, Field(strict=True, ge=1, le=1000, description="how many layers have experts, e.g. 16")
+    ]
+    attention: Annotated[
+        Duration, Field(description="the forward time of what precedes the experts, e.g. 10 ms")
+    ]
+    expert: Annotated[
+        Duration,
+        Field(description="the forward time of a rank's experts at equal load, e.g. 20 ms"),
+    ]
+    tokens: Annotated[
+        Size, Field(description="the bytes that a rank routes in each all-to-all, e.g. 4 MB")
+    ]
     load: Annotated[tuple[PositiveReal, ...], Field(min_length=2)] | None = None
     """The relative load of each rank of a group. None: equal."""
     gradient: Size | None = None
-    """The bytes that replicas of a rank's experts all-reduce; needed where there is more than one group."""
+    """The bytes that replicas of a rank's experts all-reduce; needed where there is more than one
+    group.
+    """
     collective: AllReduceName = "ring"
     """The algorithm of that all-reduce."""
 
@@ -71,7 +99,8 @@ class Expert(RankedParadigm):
         groups, left_over = divmod(ranks, self.group)
         if left_over or not groups:
             raise problem(
-                f"{self.group} does not divide the {ranks} ranks (change workers or ranks_per_worker)",
+                f"{self.group} does not divide the {ranks} ranks (change workers or"
+                " ranks_per_worker)",
                 "group",
                 code="wrong-length",
             )
@@ -113,7 +142,9 @@ class Expert(RankedParadigm):
             suffix = f"{direction}-l{number}"
             times = 1 if direction == "forward" else BACKWARD
             # Backward, gradients of results go to the experts, and those of tokens come back.
-            matrices = (to_experts, from_experts) if direction == "forward" else (from_experts, to_experts)
+            matrices = (
+                (to_experts, from_experts) if direction == "forward" else (from_experts, to_experts)
+            )
 
             def experts(place: int, rank: str) -> Block:
                 lasts_s = times * self.expert * self.group * shares[(place - 1) % self.group]
@@ -122,7 +153,9 @@ class Expert(RankedParadigm):
             return [
                 replicate(
                     ranks,
-                    lambda i, rank: compute(f"attention-{suffix}-w{i}", rank, times * self.attention, direction),
+                    lambda i, rank: compute(
+                        f"attention-{suffix}-w{i}", rank, times * self.attention, direction
+                    ),
                 ),
                 exchange(f"dispatch-{suffix}", matrices[0]),
                 replicate(ranks, experts),
@@ -133,7 +166,9 @@ class Expert(RankedParadigm):
         forward = [step for number in numbers for step in layer("forward", number)]
         backward = [step for number in numbers for step in layer("backward", number)][::-1]
         summed = (
-            collective(f"gradient-e{e}", "all-reduce", replicas, self.gradient or 1, self.collective)
+            collective(
+                f"gradient-e{e}", "all-reduce", replicas, self.gradient or 1, self.collective
+            )
             for e, replicas in enumerate(mesh.groups("group"), start=1)
             if len(replicas) > 1
         )

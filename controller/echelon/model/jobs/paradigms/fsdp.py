@@ -1,21 +1,25 @@
-"""Fully sharded data parallelism: every rank keeps a part of what plain data parallelism keeps whole.
+"""Fully sharded data parallelism: every rank keeps a part of what plain data parallelism keeps
+whole.
 
-Sources: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC '20, sections 5
-and 7; Zhao et al., PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel, VLDB '23, sections 3 and 4.
+Sources: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
+SC '20, sections 5 and 7; Zhao et al., PyTorch FSDP: Experiences on Scaling Fully Sharded Data
+Parallel, VLDB '23, sections 3 and 4.
 
-* **ZeRO-3** (FSDP) shards the parameters. Ranks all-gather those of a layer before its forward and again before its
-  backward pass, and reduce-scatter its gradients behind the backward pass.
-* **ZeRO-2** shards the gradients. Ranks reduce-scatter those of a layer behind its backward pass. When each has updated
-  its part of the parameters, they all-gather all layers.
-* **ZeRO-1** shards the optimiser's state only. The collectives are those of ZeRO-2, but gradients are reduce-scattered
-  when the whole backward pass is done.
+* **ZeRO-3** (FSDP) shards the parameters. Ranks all-gather those of a layer before its forward and
+  again before its backward pass, and reduce-scatter its gradients behind the backward pass.
+* **ZeRO-2** shards the gradients. Ranks reduce-scatter those of a layer behind its backward pass.
+  When each has updated its part of the parameters, they all-gather all layers.
+* **ZeRO-1** shards the optimiser's state only. The collectives are those of ZeRO-2, but gradients
+  are reduce-scattered when the whole backward pass is done.
 
-All-gathers are one stream and reduce-scatters another: each waits for the one before. With `prefetch: k`, an
-all-gather starts when the pass k + 1 places before its own has been done (its own comes right after that with k = 0).
+All-gathers are one stream and reduce-scatters another: each waits for the one before. With
+`prefetch: k`, an all-gather starts when the pass k + 1 places before its own has been done (its own
+comes right after that with k = 0).
 
-**Arrangement** (derived). The 2n all-gathers of ZeRO-3 are one EchelonFlow with the passes' times between them
-(EchelonFlow, Pan et al., HotNets '22, eq. 7). Without prefetching each waits for the pass that consumes the one before,
-and is a coflow of its own. All reduce-scatters are a coflow: the iteration waits for the last of them.
+**Arrangement** (derived). The 2n all-gathers of ZeRO-3 are one EchelonFlow with the passes' times
+between them (EchelonFlow, Pan et al., HotNets '22, eq. 7). Without prefetching each waits for the
+pass that consumes the one before, and is a coflow of its own. All reduce-scatters are a coflow: the
+iteration waits for the last of them.
 """
 
 from __future__ import annotations
@@ -28,7 +32,15 @@ from pydantic import Field
 
 from echelon.model.documents import Duration, Durations, Sizes, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
-from echelon.model.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
+from echelon.model.jobs.combinators import (
+    Block,
+    Step,
+    collective,
+    compute,
+    parallel,
+    replicate,
+    series,
+)
 from echelon.model.jobs.paradigms.tensor import check_collective
 from echelon.model.jobs.ranked import RankedParadigm, value_of
 
@@ -36,7 +48,8 @@ from echelon.model.jobs.ranked import RankedParadigm, value_of
 class Fsdp(RankedParadigm):
     """Sharded data parallelism; all ranks are one group.
 
-    A list has one value for each layer, or group of layers that is gathered as one. A single value is for all.
+    A list has one value for each layer, or group of layers that is gathered as one. A single value
+    is for all.
     """
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -51,15 +64,23 @@ class Fsdp(RankedParadigm):
 
     zero: Literal[1, 2, 3] = 3
     """The state that is sharded: 1, the optimiser's; 2, gradients too; 3, parameters too."""
-    layers: Annotated[int, Field(strict=True, ge=1, le=10_000, description="how many layers, e.g. 32")]
-    forward: Annotated[Durations, Field(description="the forward time of a layer on each rank, e.g. 10 ms")]
-    backward: Annotated[Durations, Field(description="the backward time of a layer on each rank, e.g. 20 ms")]
-    parameters: Annotated[Sizes, Field(description="the bytes of a layer's parameters, e.g. 400 MB")]
+    layers: Annotated[
+        int, Field(strict=True, ge=1, le=10_000, description="how many layers, e.g. 32")
+    ]
+    forward: Annotated[
+        Durations, Field(description="the forward time of a layer on each rank, e.g. 10 ms")
+    ]
+    backward: Annotated[
+        Durations, Field(description="the backward time of a layer on each rank, e.g. 20 ms")
+    ]
+    parameters: Annotated[
+        Sizes, Field(description="the bytes of a layer's parameters, e.g. 400 MB")
+    ]
     gradients: Sizes | None = None
     """The bytes of a layer's gradients. None: as `parameters`."""
     micro_batches: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
-    """How many micro-batches pass before the optimiser. Each is gathered and scattered anew (with `zero: 1`, scattered
-    once)."""
+    """How many micro-batches pass before the optimiser. Each is gathered and scattered anew (with
+    `zero: 1`, scattered once)."""
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
     """The number of layers to gather ahead; only with `zero: 3`, where the default is 1."""
     optimizer: Duration = Fraction(0)
@@ -72,34 +93,55 @@ class Fsdp(RankedParadigm):
             value = getattr(self, key)
             if isinstance(value, tuple) and len(value) != self.layers:
                 raise problem(
-                    f"has {len(value)} values for {self.layers} layers (give one value or {self.layers})",
+                    f"has {len(value)} values for {self.layers} layers (give one value or"
+                    f" {self.layers})",
                     key,
                     code="wrong-length",
                 )
         if self.prefetch is not None and self.zero != 3:
-            raise problem(f"does not go with 'zero: {self.zero}', which gathers no layers ahead", "prefetch")
+            raise problem(
+                f"does not go with 'zero: {self.zero}', which gathers no layers ahead", "prefetch"
+            )
         check_collective(self.collective, ranks, True)
 
     def rank_steps(self, ranks: int) -> int:
-        shared = ALL_REDUCES[self.collective].step_count(ranks, 3 * self.layers * self.micro_batches)
+        shared = ALL_REDUCES[self.collective].step_count(
+            ranks, 3 * self.layers * self.micro_batches
+        )
         return (2 * self.layers * self.micro_batches + 1) * ranks + shared
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         numbers = range(1, self.layers + 1)
-        once = [("forward", layer) for layer in numbers] + [("backward", layer) for layer in reversed(numbers)]
+        once = [("forward", layer) for layer in numbers] + [
+            ("backward", layer) for layer in reversed(numbers)
+        ]
         passes = [(*each, batch) for batch in range(1, self.micro_batches + 1) for each in once]
         works = [self._work(ranks, *each) for each in passes]
         # The gradients of micro-batches add up where they are not sharded.
-        scattered = passes[-self.layers :] if self.zero == 1 else [each for each in passes if each[0] == "backward"]
+        scattered = (
+            passes[-self.layers :]
+            if self.zero == 1
+            else [each for each in passes if each[0] == "backward"]
+        )
         scatters = [
-            self._shared("scatter", "reduce-scatter", ranks, self.gradients or self.parameters, layer, batch)
+            self._shared(
+                "scatter", "reduce-scatter", ranks, self.gradients or self.parameters, layer, batch
+            )
             for _, layer, batch in scattered
         ]
-        update = replicate(ranks, lambda i, rank: compute(f"optimizer-w{i}", rank, self.optimizer, "optimizer"))
-        backward = [work for work, (direction, *_) in zip(works, passes, strict=True) if direction == "backward"]
+        update = replicate(
+            ranks, lambda i, rank: compute(f"optimizer-w{i}", rank, self.optimizer, "optimizer")
+        )
+        backward = [
+            work
+            for work, (direction, *_) in zip(works, passes, strict=True)
+            if direction == "backward"
+        ]
         if self.zero == 3:
             gathers = [
-                self._shared(f"gather-{direction}", "all-gather", ranks, self.parameters, layer, batch)
+                self._shared(
+                    f"gather-{direction}", "all-gather", ranks, self.parameters, layer, batch
+                )
                 for direction, layer, batch in passes
             ]
             ahead = 1 + (1 if self.prefetch is None else self.prefetch)
@@ -111,7 +153,9 @@ class Fsdp(RankedParadigm):
                 *map(series, backward, scatters),
                 series(*scatters, update),
             ).nodes()
-        gathers = [self._shared("gather", "all-gather", ranks, self.parameters, layer) for layer in numbers]
+        gathers = [
+            self._shared("gather", "all-gather", ranks, self.parameters, layer) for layer in numbers
+        ]
         if self.zero == 1:
             return series(*works, *scatters, update, *gathers).nodes()
         return parallel(
@@ -127,10 +171,18 @@ class Fsdp(RankedParadigm):
         lasts_s = value_of(self.forward if direction == "forward" else self.backward, layer - 1)
         name = f"{direction}-l{layer}{self._suffix(batch)}"
         number = batch if self.micro_batches > 1 else None
-        return replicate(ranks, lambda i, rank: compute(f"{name}-w{i}", rank, lasts_s, direction, number))
+        return replicate(
+            ranks, lambda i, rank: compute(f"{name}-w{i}", rank, lasts_s, direction, number)
+        )
 
     def _shared(
-        self, name: str, operation: str, ranks: Sequence[str], sizes: int | tuple[int, ...], layer: int, batch: int = 0
+        self,
+        name: str,
+        operation: str,
+        ranks: Sequence[str],
+        sizes: int | tuple[int, ...],
+        layer: int,
+        batch: int = 0,
     ) -> Block:
         full = f"{name}-l{layer}{self._suffix(batch)}"
         return collective(full, operation, ranks, value_of(sizes, layer - 1), self.collective)

@@ -1,7 +1,8 @@
 """A free graph: what each rank computes, sends, and runs together with others, node by node.
 
-`echelon.model.jobs.free` says what the graph means, `echelon.model.jobs.arrangement` which EchelonFlows follow from it,
-and `echelon.model.jobs.collectives.OPERATIONS` which tensor `bytes` is the size of.
+`echelon.model.jobs.free` says what the graph means, `echelon.model.jobs.arrangement` which
+EchelonFlows follow from it, and `echelon.model.jobs.collectives.OPERATIONS` which tensor `bytes` is
+the size of.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from echelon.model.jobs.ranked import RankedParadigm
 from echelon.model.quantities import size_bytes, size_text
 
 Rank = Annotated[int, Field(strict=True, ge=0, le=10**6)]
-# A document of a megabyte has a hundred thousand mistakes, and one is explained: lists end at their first.
+# A document of a megabyte has a hundred thousand mistakes, and one is explained: lists end at their
+# first.
 Ranks = Annotated[tuple[Rank, ...], Field(fail_fast=True)]
-SizeOrNone = Annotated[int, PlainValidator(size_bytes), PlainSerializer(size_text, when_used="json")]
+SizeOrNone = Annotated[
+    int, PlainValidator(size_bytes), PlainSerializer(size_text, when_used="json")
+]
 """Bytes; 0 or more."""
 KINDS = ("compute", "send", "collective")
 """The keys of which a node has exactly one."""
@@ -42,7 +46,10 @@ class Node(Section):
 
     name: Annotated[StepName, Field(description="the node's name, e.g. forward-0")]
     after: Annotated[tuple[StepName, ...], Field(fail_fast=True)] = ()
-    """The nodes before. Each rank starts its part of this node when it has finished its part of them."""
+    """The nodes before.
+
+    Each rank starts its part of this node when it has finished its part of them.
+    """
     micro_batch: Annotated[int, Field(strict=True, ge=1, le=10**6)] | None = None
     """The number of the micro-batch that the node belongs to."""
     rank: Rank | None = None
@@ -58,7 +65,11 @@ class Node(Section):
     collective: Literal[tuple(OPERATIONS)] | None = None  # type: ignore[valid-type]
     """The kind of collective of a node that communicates."""
     matrix: (
-        Annotated[tuple[Annotated[tuple[SizeOrNone, ...], Field(fail_fast=True)], ...], Field(fail_fast=True)] | None
+        Annotated[
+            tuple[Annotated[tuple[SizeOrNone, ...], Field(fail_fast=True)], ...],
+            Field(fail_fast=True),
+        ]
+        | None
     ) = None
     """Instead of `bytes`, how much each rank of an all-to-all (row) sends to each (column)."""
     group: Name | Ranks | None = None
@@ -66,7 +77,9 @@ class Node(Section):
     algorithm: Name | None = None
     """The algorithm of the collective; default: the first of its kind."""
     steps: Literal["whole", "rounds"] = "whole"
-    """whole: a flow for each two ranks, with the bytes of all rounds. rounds: a flow for each round and rank."""
+    """whole: a flow for each two ranks, with the bytes of all rounds. rounds: a flow for each round
+    and rank.
+    """
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
@@ -84,13 +97,17 @@ class Node(Section):
         needed = NEEDED[kind] + (("bytes",) if sized else ())
         for key in needed:
             if getattr(self, key) is None:
-                raise problem(f"is missing ('{kind}' needs {' and '.join(needed)})", key, code="missing-key")
+                raise problem(
+                    f"is missing ('{kind}' needs {' and '.join(needed)})", key, code="missing-key"
+                )
         return self
 
     def step(self, groups: Mapping[str, Sequence[int]]) -> Step:
         """Return the node as a step of a `FreeGraph`."""
         if self.compute is not None:
-            return ComputeUnit(self.name, str(self.rank), self.compute, self.after, self.kind, self.micro_batch)
+            return ComputeUnit(
+                self.name, str(self.rank), self.compute, self.after, self.kind, self.micro_batch
+            )
         if self.send is not None:
             src, dst = map(str, self.send)
             return Flow(self.name, src, dst, self.bytes or 1, self.after, self.micro_batch)
@@ -135,12 +152,15 @@ class Graph(RankedParadigm):
     compute_times: ClassVar[frozenset[str]] = frozenset()
 
     nodes: Annotated[
-        tuple[Node, ...], Field(fail_fast=True, min_length=1, description="the nodes of the graph, as a list")
+        tuple[Node, ...],
+        Field(fail_fast=True, min_length=1, description="the nodes of the graph, as a list"),
     ]
     groups: Mapping[Name, Ranks] = Field(default_factory=dict)
     """Names for lists of ranks."""
     sends: Literal["together", "in-turn"] = "together"
-    """together: a worker sends all flows at once. in-turn: one after the other, in the order in which they start."""
+    """together: a worker sends all flows at once. in-turn: one after the other, in the order in
+    which they start.
+    """
 
     @property
     def sends_in_turn(self) -> bool:
@@ -151,7 +171,8 @@ class Graph(RankedParadigm):
         for at, node in enumerate(self.nodes):
             if isinstance(node.group, str) and node.group not in self.groups:
                 raise problem(
-                    f"'{node.group}' of node '{node.name}' is not a group ({suggestion(node.group, self.groups)})",
+                    f"'{node.group}' of node '{node.name}' is not a group"
+                    f" ({suggestion(node.group, self.groups)})",
                     *("nodes", at, "group"),
                     code="unknown-name",
                 )
@@ -183,15 +204,26 @@ class Graph(RankedParadigm):
             reason = f"{error.reason.rstrip(')')}; node '{self.nodes[error.node].name}')"
             raise problem(reason, "nodes", error.node, error.key, code=error.code) from None
         except GraphError as error:
-            raise problem(f"{error} (remove one of these edges)", "nodes", code=error.code) from None
+            raise problem(
+                f"{error} (remove one of these edges)", "nodes", code=error.code
+            ) from None
         for at, node in enumerate(self.nodes if self.sends_in_turn else ()):
-            if node.algorithm is not None and not OPERATIONS[str(node.collective)][node.algorithm].by_ranks:
+            if (
+                node.algorithm is not None
+                and not OPERATIONS[str(node.collective)][node.algorithm].by_ranks
+            ):
                 reason = f"'{node.algorithm}' is sent by several ranks at once, which take no turns"
-                raise problem(f"{reason} (use another, or 'sends: together')", "nodes", at, "algorithm")
+                raise problem(
+                    f"{reason} (use another, or 'sends: together')", "nodes", at, "algorithm"
+                )
 
     def scaled(self, factor: Fraction) -> Self:
         nodes = (
-            node if node.compute is None else node.model_copy(update={"compute": node.compute * factor})
+            (
+                node
+                if node.compute is None
+                else node.model_copy(update={"compute": node.compute * factor})
+            )
             for node in self.nodes
         )
         return self.model_copy(update={"nodes": tuple(nodes)})

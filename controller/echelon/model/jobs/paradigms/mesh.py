@@ -1,20 +1,21 @@
 """3D parallelism: data, pipeline and tensor parallelism over a mesh of ranks, nested in any order.
 
-Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC '21,
-sections 2 and 3. Each replica of the model (data) is a pipeline of stages; each stage is a group of ranks that divide
-its matrices (tensor).
+Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM, SC '21, sections 2 and 3. Each replica of the model (data) is a pipeline of stages;
+each stage is a group of ranks that divide its matrices (tensor).
 
-* A stage does its passes in the order of the schedule (`echelon.model.jobs.pipelines`). Within a pass the ranks of the
-  group run the collectives of `echelon.model.jobs.paradigms.tensor`.
-* Every rank of a stage sends its activations to the rank of the same place in the next stage, and gradients back. With
-  sequence parallelism a rank has only its part of them.
-* When a stage has done its last backward pass, its replicas all-reduce their gradients. With `buckets`, each part of
-  that pass is followed by the sum of its own gradients, which overlaps with the rest (PyTorch DDP, Li et al., VLDB '20,
-  section 3.2.3; Megatron-LM's `--overlap-grad-reduce`).
-* With `parameters`, gradients are reduce-scattered and parameters gathered behind all of that, as ZeRO-1 does
-  (Rajbhandari et al., SC '20, section 5.1; Megatron-LM's `--use-distributed-optimizer`).
-* With `exchange`, the ranks that share a layer have different experts, or different parts of each sequence
-  (`echelon.model.jobs.paradigms.tensor`).
+* A stage does its passes in the order of the schedule (`echelon.model.jobs.pipelines`). Within a
+  pass the ranks of the group run the collectives of `echelon.model.jobs.paradigms.tensor`.
+* Every rank of a stage sends its activations to the rank of the same place in the next stage, and
+  gradients back. With sequence parallelism a rank has only its part of them.
+* When a stage has done its last backward pass, its replicas all-reduce their gradients. With
+  `buckets`, each part of that pass is followed by the sum of its own gradients, which overlaps with
+  the rest (PyTorch DDP, Li et al., VLDB '20, section 3.2.3; Megatron-LM's `--overlap-grad-reduce`).
+* With `parameters`, gradients are reduce-scattered and parameters gathered behind all of that, as
+  ZeRO-1 does (Rajbhandari et al., SC '20, section 5.1; Megatron-LM's
+  `--use-distributed-optimizer`).
+* With `exchange`, the ranks that share a layer have different experts, or different parts of each
+  sequence (`echelon.model.jobs.paradigms.tensor`).
 
 EchelonFlows are derived from the graph (`echelon.model.jobs.arrangement`).
 """
@@ -44,7 +45,9 @@ Length = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
 
 class MeshOfRanks(RankedParadigm):
-    """Data, pipeline and tensor parallelism; ranks that differ only on the last axis follow each other."""
+    """Data, pipeline and tensor parallelism; ranks that differ only on the last axis follow each
+    other.
+    """
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "mesh": {
@@ -83,26 +86,42 @@ class MeshOfRanks(RankedParadigm):
     micro_batches: Annotated[
         Annotated[int, Field(strict=True, ge=1, le=10_000)]
         | Annotated[tuple[PositiveReal, ...], Field(min_length=1, max_length=10_000)],
-        Field(description="how many micro-batches, e.g. 4, or their relative sizes, e.g. [1, 1, 0.5]"),
+        Field(
+            description="how many micro-batches, e.g. 4, or their relative sizes, e.g. [1, 1, 0.5]"
+        ),
     ]
-    forward: Annotated[Durations, Field(description="the forward time of a stage per micro-batch, e.g. 10 ms")]
-    backward: Annotated[Durations, Field(description="the backward time of a stage per micro-batch, e.g. 20 ms")]
+    forward: Annotated[
+        Durations, Field(description="the forward time of a stage per micro-batch, e.g. 10 ms")
+    ]
+    backward: Annotated[
+        Durations, Field(description="the backward time of a stage per micro-batch, e.g. 20 ms")
+    ]
     weights: Durations | None = None
-    """The part of `backward` that computes gradients of weights, a pass of its own with `schedule: zero-bubble`.
-    None: half of it."""
-    activation: Annotated[Sizes, Field(description="the activations of a micro-batch between stages, e.g. 4 MB")]
+    """The part of `backward` that computes gradients of weights, a pass of its own with `schedule:
+    zero-bubble`. None: half of it."""
+    activation: Annotated[
+        Sizes, Field(description="the activations of a micro-batch between stages, e.g. 4 MB")
+    ]
     gradient: Sizes | None = None
-    """The bytes that each rank of a stage all-reduces with its replicas; needed if there are several."""
+    """The bytes that each rank of a stage all-reduces with its replicas; needed if there are
+    several.
+    """
     shared_gradient: Sizes | None = None
-    """The bytes that all ranks of a stage all-reduce, those that share its layers too; only with `exchange`."""
+    """The bytes that all ranks of a stage all-reduce, those that share its layers too; only with
+    `exchange`.
+    """
     parameters: Sizes | None = None
-    """The bytes of parameters that replicas all-gather behind the sums of gradients, which they reduce-scatter then."""
+    """The bytes of parameters that replicas all-gather behind the sums of gradients, which they
+    reduce-scatter then.
+    """
     buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     """Into how many parts the last backward pass is cut, each with a sum of gradients behind it."""
     layers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     """The number of layers of a stage, each with collectives of its own if ranks share it."""
     exchange: Exchange | None = None
-    """What ranks that share layers exchange instead of sums: tokens for experts, or keys and values of a context."""
+    """What ranks that share layers exchange instead of sums: tokens for experts, or keys and values
+    of a context.
+    """
     exchanged: Size | None = None
     """The bytes of each exchange of a layer and micro-batch; needed with `exchange`."""
     sequence_parallel: bool = False
@@ -117,22 +136,37 @@ class MeshOfRanks(RankedParadigm):
             reason = (
                 "is missing (give how many parts of the model a stage has)"
                 if schedule.chunked
-                else (f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule: interleaved')")
+                else (
+                    f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule:"
+                    " interleaved')"
+                )
             )
-            raise problem(reason, "chunks", code="missing-key" if schedule.chunked else "conflicting-key")
+            raise problem(
+                reason, "chunks", code="missing-key" if schedule.chunked else "conflicting-key"
+            )
         if self.weights is not None and not schedule.splits_backward:
             raise problem(
-                f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule: zero-bubble')",
+                f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule:"
+                " zero-bubble')",
                 "weights",
                 code="conflicting-key",
             )
-        if self.buckets > 1 and (schedule.splits_backward or (self.tensor > 1 and self.layers % self.buckets)):
-            reason = f"is {self.buckets}, which does not divide the {self.layers} layers (give a divisor, or 1)"
+        if self.buckets > 1 and (
+            schedule.splits_backward or (self.tensor > 1 and self.layers % self.buckets)
+        ):
+            reason = (
+                f"is {self.buckets}, which does not divide the {self.layers} layers (give a"
+                " divisor, or 1)"
+            )
             if schedule.splits_backward:
                 reason = f"does not go with 'schedule: {self.schedule}' (remove it)"
             raise problem(reason, "buckets")
         if (self.exchange is None) != (self.exchanged is None):
-            raise problem("needs 'exchanged', and that needs it (give both or none)", "exchange", code="missing-key")
+            raise problem(
+                "needs 'exchanged', and that needs it (give both or none)",
+                "exchange",
+                code="missing-key",
+            )
         for key, needs in (("sequence_parallel", False), ("shared_gradient", True)):
             if getattr(self, key) and needs != bool(self.exchange):
                 reason = f"goes {'only' if needs else 'not'} with 'exchange' (remove one)"
@@ -145,7 +179,9 @@ class MeshOfRanks(RankedParadigm):
             raise problem("names an axis twice (name each once)", "order", code="duplicate")
         for axis in AXES:
             if axis not in self.order and getattr(self, axis) > 1:
-                raise problem(f"has no place in 'order: [{', '.join(self.order)}]' (add '{axis}')", axis)
+                raise problem(
+                    f"has no place in 'order: [{', '.join(self.order)}]' (add '{axis}')", axis
+                )
         return self
 
     def check_ranks(self, ranks: int) -> None:
@@ -154,31 +190,50 @@ class MeshOfRanks(RankedParadigm):
         if needed != ranks:
             product = " x ".join(f"{length} ({axis})" for axis, length in shape.items())
             raise problem(
-                f"{product} = {needed}, but there are {ranks} ranks (change workers, ranks_per_worker or a length)",
+                f"{product} = {needed}, but there are {ranks} ranks (change workers,"
+                " ranks_per_worker or a length)",
                 code="wrong-length",
             )
-        for key in ("forward", "backward", "weights", "activation", "gradient", "shared_gradient", "parameters"):
+        for key in (
+            "forward",
+            "backward",
+            "weights",
+            "activation",
+            "gradient",
+            "shared_gradient",
+            "parameters",
+        ):
             value = getattr(self, key)
             wanted = self.pipeline - 1 if key == "activation" else self.pipeline
             if isinstance(value, tuple) and len(value) != wanted:
                 of = "stage boundaries" if key == "activation" else "stages"
                 raise problem(
-                    f"has {len(value)} values but there are {wanted} {of} (give one value or {wanted})",
+                    f"has {len(value)} values but there are {wanted} {of} (give one value or"
+                    f" {wanted})",
                     key,
                     code="wrong-length",
                 )
         for stage in range(self.pipeline):
             if self._backward_s(stage) < 0:
-                raise problem("is more than 'backward', of which it is a part (give less)", "weights", code="too-large")
+                raise problem(
+                    "is more than 'backward', of which it is a part (give less)",
+                    "weights",
+                    code="too-large",
+                )
         if SCHEDULES[self.schedule].chunked and len(self.sizes) % self.pipeline:
             raise problem(
-                f"is {len(self.sizes)}, but '{self.schedule}' needs a multiple of the {self.pipeline} stages",
+                f"is {len(self.sizes)}, but '{self.schedule}' needs a multiple of the"
+                f" {self.pipeline} stages",
                 "micro_batches",
             )
         if self.data > 1 and self.gradient is None and self.shared_gradient is None:
-            raise problem(f"is missing ({self.data} replicas all-reduce it)", "gradient", code="missing-key")
+            raise problem(
+                f"is missing ({self.data} replicas all-reduce it)", "gradient", code="missing-key"
+            )
         check_collective(self.collective, self.data, self.parameters is not None)
-        check_collective(self.collective, self.tensor, self.sequence_parallel or self.exchange == "context")
+        check_collective(
+            self.collective, self.tensor, self.sequence_parallel or self.exchange == "context"
+        )
 
     @property
     def sizes(self) -> tuple[Fraction, ...]:
@@ -192,7 +247,9 @@ class MeshOfRanks(RankedParadigm):
         stages = self.data * self.pipeline
         passes = directions * stages * (self.chunks or 1) * len(self.sizes)
         sums = (self.chunks or 1) * self.buckets
-        summed = sums * ALL_REDUCES[self.collective].step_count(self.data, 2 * self.pipeline * self.tensor)
+        summed = sums * ALL_REDUCES[self.collective].step_count(
+            self.data, 2 * self.pipeline * self.tensor
+        )
         if self.shared_gradient is not None:
             ranks_of_stage = self.data * self.tensor
             summed += sums * ALL_REDUCES[self.collective].step_count(ranks_of_stage, self.pipeline)
@@ -204,18 +261,32 @@ class MeshOfRanks(RankedParadigm):
         places = {axis: range(getattr(self, axis)) for axis in AXES}
         groups = {
             (replica, stage): mesh.at(
-                {axis: at for axis, at in (("data", replica), ("pipeline", stage)) if axis in self.order}
+                {
+                    axis: at
+                    for axis, at in (("data", replica), ("pipeline", stage))
+                    if axis in self.order
+                }
             )
             for replica in places["data"]
             for stage in places["pipeline"]
         }
-        passes = [self._replica(d, [groups[d, s] for s in places["pipeline"]]) for d in places["data"]]
+        passes = [
+            self._replica(d, [groups[d, s] for s in places["pipeline"]]) for d in places["data"]
+        ]
         replicas = parallel(*(replica for replica, _ in passes))
-        sums = [block for s in places["pipeline"] for block in self._summed(s, groups, [last for _, last in passes])]
-        return (parallel(replicas, *sums) if self.buckets > 1 else series(replicas, parallel(*sums))).nodes()
+        sums = [
+            block
+            for s in places["pipeline"]
+            for block in self._summed(s, groups, [last for _, last in passes])
+        ]
+        return (
+            parallel(replicas, *sums) if self.buckets > 1 else series(replicas, parallel(*sums))
+        ).nodes()
 
     def _layers(self, group: Sequence[Any]) -> TensorLayers:
-        return TensorLayers(group, self.layers, self.collective, self.sequence_parallel, self.exchange)
+        return TensorLayers(
+            group, self.layers, self.collective, self.sequence_parallel, self.exchange
+        )
 
     def _summed(
         self,
@@ -223,14 +294,27 @@ class MeshOfRanks(RankedParadigm):
         groups: Mapping[tuple[int, int], Sequence[str]],
         replicas: Sequence[Mapping[int, Sequence[Block]]],
     ) -> Iterator[Block]:
-        """Yield the sums of a stage's gradients. Several are each behind their part of the last backward passes."""
+        """Yield the sums of a stage's gradients.
+
+        Several are each behind their part of the last backward passes.
+        """
         chunks = [last for last in replicas[0] if last % self.pipeline == stage]
-        parts = [parallel(*(of[chunk][b] for of in replicas)) for chunk in chunks for b in range(self.buckets)]
+        parts = [
+            parallel(*(of[chunk][b] for of in replicas))
+            for chunk in chunks
+            for b in range(self.buckets)
+        ]
         count = len(parts) if self.buckets > 1 else 1
         across = [tuple(groups[d, stage][t] for d in range(self.data)) for t in range(self.tensor)]
         every = [tuple(rank for d in range(self.data) for rank in groups[d, stage])]
 
-        def over(name: str, operation: str, of: Sequence[Sequence[str]], sizes: Sizes | None, bucket: int = 0) -> Block:
+        def over(
+            name: str,
+            operation: str,
+            of: Sequence[Sequence[str]],
+            sizes: Sizes | None,
+            bucket: int = 0,
+        ) -> Block:
             if sizes is None or len(of[0]) == 1:
                 return parallel()
             size = value_of(sizes, stage)
@@ -256,13 +340,16 @@ class MeshOfRanks(RankedParadigm):
             yield from map(series, parts, rows)
         yield series(*rows, over("parameters", "all-gather", across, self.parameters))
 
-    def _replica(self, number: int, groups: Sequence[Sequence[str]]) -> tuple[Block, dict[int, list[Block]]]:
-        """Return the passes of one replica of the model, whose stages have these ranks; and the parts of the last pass
-        of each stage of the model, from 0.
+    def _replica(
+        self, number: int, groups: Sequence[Sequence[str]]
+    ) -> tuple[Block, dict[int, list[Block]]]:
+        """Return the passes of one replica of the model, whose stages have these ranks; and the
+        parts of the last pass of each stage of the model, from 0.
 
-        Names count stages, replicas, micro-batches and ranks of a stage from 1; with chunks, stages are those of the
-        model. ``forward-s1-d1-m2`` is a pass (`TensorLayers.one_pass`), ``activation-s1-d1-m2-t1`` what its first rank
-        sends to the next stage, ``gradient-s2-d1-m2-t1`` what it sends back.
+        Names count stages, replicas, micro-batches and ranks of a stage from 1; with chunks, stages
+        are those of the model. ``forward-s1-d1-m2`` is a pass (`TensorLayers.one_pass`),
+        ``activation-s1-d1-m2-t1`` what its first rank sends to the next stage,
+        ``gradient-s2-d1-m2-t1`` what it sends back.
         """
         workers, chunks = self.pipeline, self.chunks or 1
         stages = [self._layers(group) for group in groups]
@@ -277,30 +364,50 @@ class MeshOfRanks(RankedParadigm):
             size = self._size_bytes(share, worker)
             shared = size if self.exchanged is None else max(1, round(share * self.exchanged))
             name = f"{each.direction}-{suffix}"
-            if each.direction != "forward" and each.micro_batch == len(self.sizes) and self.buckets > 1:
+            if (
+                each.direction != "forward"
+                and each.micro_batch == len(self.sizes)
+                and self.buckets > 1
+            ):
                 # A single rank has no collectives in its layers, which may then be cut anywhere.
                 part = replace(stages[worker], layers=max(1, self.layers // self.buckets))
                 last[each.stage - 1] = [
-                    part.one_pass(f"{name}-b{b + 1}", each.direction, lasts_s / self.buckets, shared, each.micro_batch)
+                    part.one_pass(
+                        f"{name}-b{b + 1}",
+                        each.direction,
+                        lasts_s / self.buckets,
+                        shared,
+                        each.micro_batch,
+                    )
                     for b in range(self.buckets)
                 ]
                 units[each] = series(*last[each.stage - 1])
             else:
-                units[each] = stages[worker].one_pass(name, each.direction, lasts_s, shared, each.micro_batch)
+                units[each] = stages[worker].one_pass(
+                    name, each.direction, lasts_s, shared, each.micro_batch
+                )
                 if each.direction != "forward":
                     last[each.stage - 1] = [units[each]]
             next_worker = (each.consumer.stage - 1) % workers
-            if each.direction == "weights" or not 1 <= each.consumer.stage <= workers * chunks or next_worker == worker:
+            if (
+                each.direction == "weights"
+                or not 1 <= each.consumer.stage <= workers * chunks
+                or next_worker == worker
+            ):
                 continue
             what, size = (
                 ("activation", self._size_bytes(share, worker))
                 if each.direction == "forward"
                 else ("gradient", self._size_bytes(share, next_worker))
             )
-            sent[each] = self._sent(f"{what}-{suffix}", groups[worker], groups[next_worker], size, each.micro_batch)
+            sent[each] = self._sent(
+                f"{what}-{suffix}", groups[worker], groups[next_worker], size, each.micro_batch
+            )
         return connected(units, sent, lambda each: (each.stage - 1) % workers), last
 
-    def _sent(self, name: str, src: Sequence[str], dst: Sequence[str], size_bytes: int, micro_batch: int) -> Block:
+    def _sent(
+        self, name: str, src: Sequence[str], dst: Sequence[str], size_bytes: int, micro_batch: int
+    ) -> Block:
         part = -(-size_bytes // self.tensor) if self.sequence_parallel else size_bytes
         pairs = enumerate(zip(src, dst, strict=True), start=1)
         return parallel(*(flow(f"{name}-t{t}", *pair, part, micro_batch) for t, pair in pairs))
@@ -318,7 +425,11 @@ class MeshOfRanks(RankedParadigm):
     def _weights_s(self, worker: int) -> Fraction:
         if not SCHEDULES[self.schedule].splits_backward:
             return Fraction(0)
-        return value_of(self.backward, worker) / 2 if self.weights is None else value_of(self.weights, worker)
+        return (
+            value_of(self.backward, worker) / 2
+            if self.weights is None
+            else value_of(self.weights, worker)
+        )
 
     def _backward_s(self, worker: int) -> Fraction:
         return value_of(self.backward, worker) - self._weights_s(worker)

@@ -1,13 +1,16 @@
-"""Data parallelism with a parameter server: workers push gradients to one host, which sends all of them new parameters.
+"""Data parallelism with a parameter server: workers push gradients to one host, which sends all of
+them new parameters.
 
-Training is synchronous (Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI '14, with its
-sequential consistency). The server aggregates when it has the gradients of all workers, and every worker waits for the
-new parameters. The server's link carries the bytes of all workers, twice in an iteration.
+Training is synchronous (Li et al., Scaling Distributed Machine Learning with the Parameter Server,
+OSDI '14, with its sequential consistency). The server aggregates when it has the gradients of all
+workers, and every worker waits for the new parameters. The server's link carries the bytes of all
+workers, twice in an iteration.
 
-The pushes are a coflow, because the server needs all of them before it goes on. The pulls are a coflow too, because the
-last of them ends the iteration (EchelonFlow, Pan et al., HotNets '22, section 3, eq. 5). They are two EchelonFlows
-because each is one collective of the paper: the distance from the first to the second is not a compute time, but mostly
-the time that the pushes take.
+The pushes are a coflow, because the server needs all of them before it goes on. The pulls are a
+coflow too, because the last of them ends the iteration (EchelonFlow, Pan et al., HotNets '22,
+section 3, eq. 5). They are two EchelonFlows because each is one collective of the paper: the
+distance from the first to the second is not a compute time, but mostly the time that the pushes
+take.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ class ParameterServer(Paradigm):
 
     server: Annotated[Name, Field(description="the host that aggregates, e.g. h0")]
     compute: Annotated[Duration, Field(description="the compute time of an iteration, e.g. 500 ms")]
-    gradient: Annotated[Size, Field(description="the bytes that each worker pushes, and pulls, e.g. 5 MB")]
+    gradient: Annotated[
+        Size, Field(description="the bytes that each worker pushes, and pulls, e.g. 5 MB")
+    ]
     aggregate: Duration = Fraction(0)
     """How long the server aggregates the gradients of all workers, seconds."""
 
@@ -65,17 +70,24 @@ class ParameterServer(Paradigm):
 
 
 def parameter_server(
-    workers: Sequence[str], server: str, compute_s: Fraction, gradient_bytes: int, aggregate_s: Fraction = Fraction(0)
+    workers: Sequence[str],
+    server: str,
+    compute_s: Fraction,
+    gradient_bytes: int,
+    aggregate_s: Fraction = Fraction(0),
 ) -> IterationGraph:
-    """Return one iteration of `workers`, each with `compute_s` seconds of work before it pushes `gradient_bytes`.
+    """Return one iteration of `workers`, each with `compute_s` seconds of work before it pushes
+    `gradient_bytes`.
 
-    The `server`, a host of its own, aggregates for `aggregate_s` seconds when it has everything. It then sends as many
-    bytes of parameters to each worker.
+    The `server`, a host of its own, aggregates for `aggregate_s` seconds when it has everything. It
+    then sends as many bytes of parameters to each worker.
 
-    Names count workers from 1: compute units `compute-w1`, `aggregate`; flows and EchelonFlows `push-w1` of `push` and
-    `pull-w1` of `pull`.
+    Names count workers from 1: compute units `compute-w1`, `aggregate`; flows and EchelonFlows
+    `push-w1` of `push` and `pull-w1` of `pull`.
     """
-    pushes = replicate(workers, lambda i, worker: flow(f"push-w{i}", worker, server, gradient_bytes))
+    pushes = replicate(
+        workers, lambda i, worker: flow(f"push-w{i}", worker, server, gradient_bytes)
+    )
     pulls = replicate(workers, lambda i, worker: flow(f"pull-w{i}", server, worker, gradient_bytes))
     return series(
         replicate(workers, lambda i, worker: compute(f"compute-w{i}", worker, compute_s)),

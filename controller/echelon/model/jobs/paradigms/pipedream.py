@@ -1,9 +1,10 @@
 """PipeDream: a pipeline of mini-batches with stashed weights, whose stages may be replicated.
 
-`echelon.model.jobs.pipelines` explains the schedule and cites the paper. PipeDream empties its pipeline when
-training pauses, as at the end of an epoch. As an iteration of a job starts when the one before has finished, it is what
-PipeDream does between two pauses: `mini_batches` mini-batches without a flush, and then an empty pipeline. With one
-worker for each of p equal stages, the pipeline is full but for (p - 1) / (mini_batches + p - 1) of the time.
+`echelon.model.jobs.pipelines` explains the schedule and cites the paper. PipeDream empties its
+pipeline when training pauses, as at the end of an epoch. As an iteration of a job starts when the
+one before has finished, it is what PipeDream does between two pauses: `mini_batches` mini-batches
+without a flush, and then an empty pipeline. With one worker for each of p equal stages, the
+pipeline is full but for (p - 1) / (mini_batches + p - 1) of the time.
 
 EchelonFlows are derived from the graph (`echelon.model.jobs.arrangement`).
 """
@@ -29,8 +30,8 @@ Replicas = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 class PipeDream(RankedParadigm):
     """A pipeline with stashed weights; `workers` are in the order of its stages.
 
-    A list has one value for each stage, or for each boundary between stages (`activation`, `gradient`). A single value
-    is for all.
+    A list has one value for each stage, or for each boundary between stages (`activation`,
+    `gradient`). A single value is for all.
     """
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -52,14 +53,24 @@ class PipeDream(RankedParadigm):
 
     replicas: Annotated[tuple[Replicas, ...], Field(min_length=1)] | None = None
     """How many ranks replicate each stage. None: one each."""
-    mini_batches: Annotated[int, Field(strict=True, ge=1, le=100_000, description="how many mini-batches, e.g. 64")]
-    forward: Annotated[Durations, Field(description="the forward time of a stage per mini-batch, e.g. 10 ms")]
-    backward: Annotated[Durations, Field(description="the backward time of a stage per mini-batch, e.g. 20 ms")]
-    activation: Annotated[Sizes, Field(description="the bytes of a mini-batch between stages, e.g. 4 MB")]
+    mini_batches: Annotated[
+        int, Field(strict=True, ge=1, le=100_000, description="how many mini-batches, e.g. 64")
+    ]
+    forward: Annotated[
+        Durations, Field(description="the forward time of a stage per mini-batch, e.g. 10 ms")
+    ]
+    backward: Annotated[
+        Durations, Field(description="the backward time of a stage per mini-batch, e.g. 20 ms")
+    ]
+    activation: Annotated[
+        Sizes, Field(description="the bytes of a mini-batch between stages, e.g. 4 MB")
+    ]
     gradient: Sizes | None = None
     """The bytes per mini-batch in the backward direction. None: as `activation`."""
     parameters: Sizes | None = None
-    """The bytes that the replicas of a stage all-reduce after each round; needed if there are replicas."""
+    """The bytes that the replicas of a stage all-reduce after each round; needed if there are
+    replicas.
+    """
     collective: AllReduceName = "ring"
     """The algorithm of these all-reduces."""
 
@@ -68,8 +79,8 @@ class PipeDream(RankedParadigm):
         stages = len(replicas)
         if sum(replicas) != ranks:
             raise problem(
-                f"add up to {sum(replicas)}, but there are {ranks} ranks (change replicas, workers or "
-                "ranks_per_worker)",
+                f"add up to {sum(replicas)}, but there are {ranks} ranks (change replicas, workers"
+                " or ranks_per_worker)",
                 "replicas",
                 code="wrong-length",
             )
@@ -80,7 +91,8 @@ class PipeDream(RankedParadigm):
             if isinstance(value, tuple) and len(value) != wanted:
                 of = "stage boundaries" if between else "stages"
                 raise problem(
-                    f"has {len(value)} values but there are {wanted} {of} (give one value or {wanted})",
+                    f"has {len(value)} values but there are {wanted} {of} (give one value or"
+                    f" {wanted})",
                     key,
                     code="wrong-length",
                 )
@@ -91,7 +103,11 @@ class PipeDream(RankedParadigm):
 
     def rank_steps(self, ranks: int) -> int:
         algorithm, replicas = ALL_REDUCES[self.collective], self._replicas(ranks)
-        sums = (algorithm.step_count(each, -(-self.mini_batches // each)) for each in replicas if each > 1)
+        sums = (
+            algorithm.step_count(each, -(-self.mini_batches // each))
+            for each in replicas
+            if each > 1
+        )
         return self.mini_batches * 4 * len(replicas) + sum(sums)
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:

@@ -1,7 +1,8 @@
-"""Pipeline parallelism: one worker per stage of the model, and micro-batches that travel through all stages and back.
+"""Pipeline parallelism: one worker per stage of the model, and micro-batches that travel through
+all stages and back.
 
-The schedules are those of `echelon.model.jobs.pipelines`: GPipe and 1F1B. There is an EchelonFlow for each stage
-boundary and direction.
+The schedules are those of `echelon.model.jobs.pipelines`: GPipe and 1F1B. There is an EchelonFlow
+for each stage boundary and direction.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ class _Schedule(NamedTuple):
     """Whether the iteration may be the forward pass alone."""
 
 
-SCHEDULES: Mapping[str, _Schedule] = {"gpipe": _Schedule(gpipe, True), "1f1b": _Schedule(one_f_one_b, False)}
+SCHEDULES: Mapping[str, _Schedule] = {
+    "gpipe": _Schedule(gpipe, True),
+    "1f1b": _Schedule(one_f_one_b, False),
+}
 
 
 class Pipeline(Paradigm):
     """A pipeline; `workers` are in the order of its stages.
 
-    A list has one value for each stage (compute) or each boundary between stages (data). A single value is for all.
+    A list has one value for each stage (compute) or each boundary between stages (data). A single
+    value is for all.
     """
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -40,18 +45,34 @@ class Pipeline(Paradigm):
             "job": "bert",
             "parallelism": "pipeline",
             "workers": ["h1", "h2"],
-            "pipeline": {"micro_batches": 3, "forward": "1 s", "backward": ["2 s", "2 s"], "activation": "2.5 MB"},
+            "pipeline": {
+                "micro_batches": 3,
+                "forward": "1 s",
+                "backward": ["2 s", "2 s"],
+                "activation": "2.5 MB",
+            },
         }
     }
     compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward"})
 
     schedule: Literal["gpipe", "1f1b"] = "gpipe"
-    """gpipe: all forward passes, then all backward passes. 1f1b: alternately one forward and one backward."""
-    micro_batches: Annotated[int, Field(strict=True, ge=1, le=1000, description="how many micro-batches, e.g. 4")]
-    forward: Annotated[Durations, Field(description="the forward compute time per micro-batch, e.g. 1 s")]
-    activation: Annotated[Sizes, Field(description="the bytes per micro-batch between stages, e.g. 2.5 MB")]
+    """gpipe: all forward passes, then all backward passes. 1f1b: alternately one forward and one
+    backward.
+    """
+    micro_batches: Annotated[
+        int, Field(strict=True, ge=1, le=1000, description="how many micro-batches, e.g. 4")
+    ]
+    forward: Annotated[
+        Durations, Field(description="the forward compute time per micro-batch, e.g. 1 s")
+    ]
+    activation: Annotated[
+        Sizes, Field(description="the bytes per micro-batch between stages, e.g. 2.5 MB")
+    ]
     backward: Durations | None = None
-    """The backward compute time per micro-batch, seconds. None: the iteration is the forward pass alone."""
+    """The backward compute time per micro-batch, seconds.
+
+    None: the iteration is the forward pass alone.
+    """
     gradient: Sizes | None = None
     """Bytes per micro-batch in the backward direction. None: as `activation`. Needs `backward`."""
 
@@ -77,7 +98,9 @@ class Pipeline(Paradigm):
 
     def check(self, workers: Sequence[str]) -> None:
         stages = len(workers)
-        lists: list[tuple[str, Fraction | int | tuple[Fraction, ...] | tuple[int, ...] | None, int, str]] = [
+        lists: list[
+            tuple[str, Fraction | int | tuple[Fraction, ...] | tuple[int, ...] | None, int, str]
+        ] = [
             ("forward", self.forward, stages, "stages"),
             ("backward", self.backward, stages, "stages"),
             ("activation", self.activation, stages - 1, "stage boundaries"),
@@ -86,13 +109,16 @@ class Pipeline(Paradigm):
         for key, value, wanted, of in lists:
             if isinstance(value, tuple) and len(value) != wanted:
                 raise problem(
-                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one value or {wanted})",
+                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one"
+                    f" value or {wanted})",
                     key,
                     code="wrong-length",
                 )
         if self.gradient is not None and self.backward is None:
             raise problem(
-                "is given without 'backward' (add 'backward' or remove it)", "gradient", code="conflicting-key"
+                "is given without 'backward' (add 'backward' or remove it)",
+                "gradient",
+                code="conflicting-key",
             )
         if self.backward is None and not SCHEDULES[self.schedule].forward_alone:
             raise problem(

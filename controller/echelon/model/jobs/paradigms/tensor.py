@@ -22,22 +22,26 @@ Exchange = Literal["experts", "context"]
 class TensorLayers:
     """Consecutive layers on a group of ranks.
 
-    Source: Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3. A layer is two blocks, attention and MLP. Every
-    rank computes its part of a block, and an all-reduce sums the parts: two all-reduces in the forward pass of a layer
-    and two in its backward pass, each of the activations of all tokens.
+    Source: Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3. A layer is two blocks,
+    attention and MLP. Every rank computes its part of a block, and an all-reduce sums the parts:
+    two all-reduces in the forward pass of a layer and two in its backward pass, each of the
+    activations of all tokens.
 
-    With sequence parallelism (Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, MLSys
-    '23, section 4.2.2), the tokens are divided where matrices are not. An all-gather before a block and a
-    reduce-scatter behind it take the place of the all-reduce, and send as many bytes. The paper also gathers the input
-    of a block once more in the backward pass while that computes; this is left out here.
+    With sequence parallelism (Korthikanti et al., Reducing Activation Recomputation in Large
+    Transformer Models, MLSys '23, section 4.2.2), the tokens are divided where matrices are not. An
+    all-gather before a block and a reduce-scatter behind it take the place of the all-reduce, and
+    send as many bytes. The paper also gathers the input of a block once more in the backward pass
+    while that computes; this is left out here.
 
     Ranks that share a layer otherwise exchange something else, once in each pass of a layer:
 
-    * **experts** (GShard, Lepikhin et al., ICLR '21, section 3.1): each rank has some of the experts of the MLP. An
-      all-to-all brings tokens to their experts, and another one brings the results back.
-    * **context** (Llama 3, Grattafiori et al., arXiv:2407.21783, section 3.3.2): each rank has a part of each sequence.
-      Keys and values of all tokens are all-gathered before attention; in the backward pass they are gathered again, and
-      their gradients reduce-scattered behind it. Ring attention (Liu et al., ICLR '24) sends as many bytes.
+    * **experts** (GShard, Lepikhin et al., ICLR '21, section 3.1): each rank has some of the
+      experts of the MLP. An all-to-all brings tokens to their experts, and another one brings the
+      results back.
+    * **context** (Llama 3, Grattafiori et al., arXiv:2407.21783, section 3.3.2): each rank has a
+      part of each sequence. Keys and values of all tokens are all-gathered before attention; in the
+      backward pass they are gathered again, and their gradients reduce-scattered behind it. Ring
+      attention (Liu et al., ICLR '24) sends as many bytes.
     """
 
     group: Sequence[Any]
@@ -59,18 +63,27 @@ class TensorLayers:
         return passes * ranks + ALL_REDUCES[self.algorithm].step_count(ranks, shared)
 
     def one_pass(
-        self, name: str, direction: str, duration_s: Fraction, size_bytes: int, micro_batch: int | None = None
+        self,
+        name: str,
+        direction: str,
+        duration_s: Fraction,
+        size_bytes: int,
+        micro_batch: int | None = None,
     ) -> Block:
         """Return one pass through all layers, which computes for `duration_s` seconds on each rank.
 
-        `size_bytes` are the activations that a collective sums or gathers. `direction` is `forward` or `backward`,
-        which goes from the last block to the first. Names count layers and ranks of the group from 1:
-        ``NAME-l2-mlp-t1`` computes, ``NAME-l2-mlp-sum`` is the all-reduce, or ``-gather`` and ``-scatter``. A single
-        rank needs no collectives and computes ``NAME-t1`` in one unit.
+        `size_bytes` are the activations that a collective sums or gathers. `direction` is `forward`
+        or `backward`, which goes from the last block to the first. Names count layers and ranks of
+        the group from 1: ``NAME-l2-mlp-t1`` computes, ``NAME-l2-mlp-sum`` is the all-reduce, or
+        ``-gather`` and ``-scatter``. A single rank needs no collectives and computes ``NAME-t1`` in
+        one unit.
         """
 
         def work(unit: str, lasts_s: Fraction) -> Block:
-            return replicate(self.group, lambda t, rank: compute(f"{unit}-t{t}", rank, lasts_s, direction, micro_batch))
+            return replicate(
+                self.group,
+                lambda t, rank: compute(f"{unit}-t{t}", rank, lasts_s, direction, micro_batch),
+            )
 
         def shared(unit: str, operation: str) -> Block:
             return collective(unit, operation, self.group, size_bytes, self.algorithm, micro_batch)
@@ -79,12 +92,16 @@ class TensorLayers:
             experts = self.exchange == "experts" and block == "mlp"
             context = self.exchange == "context" and block == "attention"
             if experts:
-                yield collective(f"{unit}-dispatch", "all-to-all", self.group, size_bytes, None, micro_batch)
+                yield collective(
+                    f"{unit}-dispatch", "all-to-all", self.group, size_bytes, None, micro_batch
+                )
             if context:
                 yield shared(f"{unit}-gather", "all-gather")
             yield work(unit, duration_s / (self.layers * len(BLOCKS)))
             if experts:
-                yield collective(f"{unit}-combine", "all-to-all", self.group, size_bytes, None, micro_batch)
+                yield collective(
+                    f"{unit}-combine", "all-to-all", self.group, size_bytes, None, micro_batch
+                )
             if context and direction != "forward":
                 yield shared(f"{unit}-scatter", "reduce-scatter")
 
@@ -119,12 +136,22 @@ class Tensor(RankedParadigm):
     }
     compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward"})
 
-    layers: Annotated[int, Field(strict=True, ge=1, le=1000, description="how many layers, e.g. 24")]
-    forward: Annotated[Duration, Field(description="the forward time of all layers on a rank, e.g. 100 ms")]
-    backward: Annotated[Duration, Field(description="the backward time of all layers on a rank, e.g. 200 ms")]
-    activation: Annotated[Size, Field(description="the activations of a layer, which are all-reduced, e.g. 4 MB")]
+    layers: Annotated[
+        int, Field(strict=True, ge=1, le=1000, description="how many layers, e.g. 24")
+    ]
+    forward: Annotated[
+        Duration, Field(description="the forward time of all layers on a rank, e.g. 100 ms")
+    ]
+    backward: Annotated[
+        Duration, Field(description="the backward time of all layers on a rank, e.g. 200 ms")
+    ]
+    activation: Annotated[
+        Size, Field(description="the activations of a layer, which are all-reduced, e.g. 4 MB")
+    ]
     sequence_parallel: bool = False
-    """Whether an all-gather before each block and a reduce-scatter behind it take the place of the all-reduce."""
+    """Whether an all-gather before each block and a reduce-scatter behind it take the place of the
+    all-reduce.
+    """
     collective: AllReduceName = "ring"
     """The algorithm of the all-reduces."""
 
@@ -136,15 +163,24 @@ class Tensor(RankedParadigm):
         ).nodes()
 
     def rank_steps(self, ranks: int) -> int:
-        return 2 * TensorLayers(range(ranks), self.layers, self.collective, self.sequence_parallel).step_count()
+        return (
+            2
+            * TensorLayers(
+                range(ranks), self.layers, self.collective, self.sequence_parallel
+            ).step_count()
+        )
 
     def check_ranks(self, ranks: int) -> None:
         check_collective(self.collective, ranks, self.sequence_parallel)
 
 
 def check_collective(name: AllReduceName, ranks: int, halves: bool) -> None:
-    """Raise `problem` for the key `collective` if an algorithm does not suit the number of ranks, or has no halves."""
+    """Raise `problem` for the key `collective` if an algorithm does not suit the number of ranks,
+    or has no halves.
+    """
     if refusal := ALL_REDUCES[name].refusal(ranks):
         raise problem(f"'{name}' {refusal}", "collective", code="not-allowed")
     if halves and name not in OPERATIONS["all-gather"]:
-        raise problem(f"'{name}' gathers and scatters nothing (use 'ring')", "collective", code="not-allowed")
+        raise problem(
+            f"'{name}' gathers and scatters nothing (use 'ring')", "collective", code="not-allowed"
+        )

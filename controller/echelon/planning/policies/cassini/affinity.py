@@ -1,7 +1,9 @@
-"""The affinity graph: one time shift for each job, from the rotations of all links (CASSINI, section 4).
+"""The affinity graph: one time shift for each job, from the rotations of all links (CASSINI,
+section 4).
 
-Jobs and links are the vertices of a bipartite graph. Its edges say by how much a link wants a job shifted. From one job
-of each connected component, a search follows the edges: a link that one of its jobs is placed on places the others.
+Jobs and links are the vertices of a bipartite graph. Its edges say by how much a link wants a job
+shifted. From one job of each connected component, a search follows the edges: a link that one of
+its jobs is placed on places the others.
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ class AgreedShifts:
     """The indices of wishes that close a loop in which the shifts do not agree."""
 
 
-def agree(wishes: Sequence[Wish], periods_s: Mapping[str, Fraction], starts_s: Mapping[str, Fraction]) -> AgreedShifts:
+def agree(
+    wishes: Sequence[Wish], periods_s: Mapping[str, Fraction], starts_s: Mapping[str, Fraction]
+) -> AgreedShifts:
     """Return a shift for each job such that all links but the ignored ones have their wish.
 
-    In each component the first job of `periods_s` keeps its time of `starts_s`. CASSINI discards a placement of jobs
-    whose affinity graph has a loop, and takes another one. Here workers are given, so a loop costs the wish that gains
-    least, unless its shifts agree anyway.
+    In each component the first job of `periods_s` keeps its time of `starts_s`. CASSINI discards a
+    placement of jobs whose affinity graph has a loop, and takes another one. Here workers are
+    given, so a loop costs the wish that gains least, unless its shifts agree anyway.
     """
     at: dict[str, list[int]] = defaultdict(list)
     for index, wish in enumerate(wishes):
@@ -61,13 +65,20 @@ def agree(wishes: Sequence[Wish], periods_s: Mapping[str, Fraction], starts_s: M
             if not _follow(wish, placed, periods_s):
                 ignored.append(index)
             open_wishes.update(
-                other for job in wish.shifts_s if job in placed for other in at[job] if other not in done
+                other
+                for job in wish.shifts_s
+                if job in placed
+                for other in at[job]
+                if other not in done
             )
     return AgreedShifts(placed, tuple(sorted(ignored)))
 
 
 def _follow(wish: Wish, placed: dict[str, Fraction], periods_s: Mapping[str, Fraction]) -> bool:
-    """Place the jobs of a link that have no place, as it wants. Return whether those that have one agree."""
+    """Place the jobs of a link that have no place, as it wants.
+
+    Return whether those that have one agree.
+    """
     anchor = next(job for job in wish.shifts_s if job in placed)
     origin_s = placed[anchor] - wish.shifts_s[anchor]
     for job, shift_s in wish.shifts_s.items():

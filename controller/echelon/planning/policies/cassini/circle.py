@@ -1,7 +1,8 @@
-"""The geometric abstraction: jobs rolled around a circle, and rotated until their communication does not overlap.
+"""The geometric abstraction: jobs rolled around a circle, and rotated until their communication
+does not overlap.
 
-A circle's perimeter is the least common multiple of the jobs' iteration times, so that each job goes round a whole
-number of times. (CASSINI, section 3.)
+A circle's perimeter is the least common multiple of the jobs' iteration times, so that each job
+goes round a whole number of times. (CASSINI, section 3.)
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ ANGLES = 72
 ANGLES_PER_ITERATION = 12
 """The least number of angles for the shortest iteration, where a circle holds many."""
 QUANTA = 60
-"""Iteration times are rounded to this part of the longest on the circle; otherwise few pairs have a common multiple."""
+"""Iteration times are rounded to this part of the longest on the circle; otherwise few pairs have a
+common multiple.
+"""
 LONGEST = 12
-"""The longest iterations that a circle holds. One that would be larger is cut off: a sample of the phases that the jobs
-go through."""
+"""The longest iterations that a circle holds. One that would be larger is cut off: a sample of the
+phases that the jobs go through."""
 
 
 _TINY = 1e-9
@@ -58,7 +61,9 @@ class Rotation:
     shifts_s: tuple[Fraction, ...]
     """Seconds by which each job starts later, less than its iteration time; the first job stays."""
     score: float
-    """1 less the demand above capacity, as a part of what the link carries in the same time. 1: fully compatible."""
+    """1 less the demand above capacity, as a part of what the link carries in the same time. 1:
+    fully compatible.
+    """
     unrotated: float
     """The score if all jobs start together."""
     step_s: Fraction
@@ -72,26 +77,31 @@ def quantised_s(periods_s: Sequence[Fraction]) -> list[Fraction]:
 
 
 def perimeter_s(periods_s: Sequence[Fraction]) -> Fraction:
-    """Return the least common multiple of quantised iteration times, at most `LONGEST` of the longest."""
+    """Return the least common multiple of quantised iteration times, at most `LONGEST` of the
+    longest.
+    """
     longest_s = max(periods_s)
     counts = [period_s * QUANTA / longest_s for period_s in periods_s]
-    common = math.lcm(*(count.numerator for count in counts)) // math.gcd(*(count.denominator for count in counts))
+    common = math.lcm(*(count.numerator for count in counts)) // math.gcd(
+        *(count.denominator for count in counts)
+    )
     return min(Fraction(common, QUANTA), Fraction(LONGEST)) * longest_s
 
 
 def rotate(profiles: Sequence[Profile]) -> Rotation:
     """Return the best rotation that coordinate descent finds; for two jobs the best there is.
 
-    Each job in turn takes the angle that adds least to the demand above capacity, first with the jobs before it only,
-    then with all others until nothing improves. Of equal angles the smallest is taken. Iteration times that are close
-    to a common multiple are taken as equal to it.
+    Each job in turn takes the angle that adds least to the demand above capacity, first with the
+    jobs before it only, then with all others until nothing improves. Of equal angles the smallest
+    is taken. Iteration times that are close to a common multiple are taken as equal to it.
     """
     periods_s = quantised_s([profile.period_s for profile in profiles])
     circle_s = perimeter_s(periods_s)
     angles = max(ANGLES, math.ceil(ANGLES_PER_ITERATION * circle_s / min(periods_s)))
     step_s = circle_s / angles
     demands = [
-        _demands(profile, period_s, step_s, angles) for profile, period_s in zip(profiles, periods_s, strict=True)
+        _demands(profile, period_s, step_s, angles)
+        for profile, period_s in zip(profiles, periods_s, strict=True)
     ]
     chosen = [0] * len(profiles)
     total = list(demands[0][0])
@@ -114,7 +124,9 @@ def rotate(profiles: Sequence[Profile]) -> Rotation:
     )
 
 
-def _demands(profile: Profile, period_s: Fraction, step_s: Fraction, angles: int) -> list[list[float]]:
+def _demands(
+    profile: Profile, period_s: Fraction, step_s: Fraction, angles: int
+) -> list[list[float]]:
     """Return, by rotation in steps and by angle, the mean part of the capacity that the job takes.
 
     The profile is stretched to the quantised `period_s`.
@@ -134,16 +146,23 @@ def _demands(profile: Profile, period_s: Fraction, step_s: Fraction, angles: int
     def sent(until: float) -> float:
         """Return what the job has sent by then; both in iterations of the whole link."""
         whole, rest = divmod(until, 1)
-        return whole * in_all + sum(share * min(max(rest - begin, 0.0), length) for begin, length, share in bursts)
+        return whole * in_all + sum(
+            share * min(max(rest - begin, 0.0), length) for begin, length, share in bursts
+        )
 
     # A rotation is the same samples, begun earlier.
     by_angle = [sent(index * step) for index in range(1 - rotations, angles + 1)]
     samples = [(after - before) / step for before, after in pairwise(by_angle)]
-    return [samples[rotations - 1 - steps : rotations - 1 - steps + angles] for steps in range(rotations)]
+    return [
+        samples[rotations - 1 - steps : rotations - 1 - steps + angles]
+        for steps in range(rotations)
+    ]
 
 
 def _best(demands: Sequence[Sequence[float]], others: Sequence[float]) -> int:
-    """Return the rotation that adds least to the demand above capacity; of equal ones the smallest."""
+    """Return the rotation that adds least to the demand above capacity; of equal ones the
+    smallest.
+    """
     beyond = [at - 1 for at in others]
     best, least = 0, math.inf
     for steps, demand in enumerate(demands):

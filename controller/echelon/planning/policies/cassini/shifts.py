@@ -1,4 +1,6 @@
-"""Time shifts of jobs on a fabric: a circle for each link that they contend for, and the agreement of all links."""
+"""Time shifts of jobs on a fabric: a circle for each link that they contend for, and the agreement
+of all links.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from echelon.planning.allocation import Link
 from echelon.planning.execution import IterationRecord, duration_s
 from echelon.planning.paths import Paths, links_of
 from echelon.planning.policies.cassini.affinity import Wish, agree
-from echelon.planning.policies.cassini.circle import Communication, Profile, Rotation, quantised_s, rotate
+from echelon.planning.policies.cassini.circle import (
+    Communication,
+    Profile,
+    Rotation,
+    quantised_s,
+    rotate,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +43,21 @@ def time_shifts(
     capacities: Mapping[Link, Fraction],
     alone: Mapping[str, IterationRecord[Fraction]],
 ) -> Shifts:
-    """Return the shifts of CASSINI. `alone` has an iteration of each job on an otherwise empty fabric.
+    """Return the shifts of CASSINI. `alone` has an iteration of each job on an otherwise empty
+    fabric.
 
-    Only links count whose jobs together can ask for more than the capacity (`capacities` in bytes per second). A job's
-    profile is that of its iteration alone, each flow at its mean rate; CASSINI measures it with port counters.
+    Only links count whose jobs together can ask for more than the capacity (`capacities` in bytes
+    per second). A job's profile is that of its iteration alone, each flow at its mean rate; CASSINI
+    measures it with port counters.
     """
     if not jobs:
         return Shifts({}, {}, ())
     starts_s = {job.name: job.start_s for job in jobs}
     lasting = [job for job in jobs if duration_s(alone[job.name]) > 0]
     exact_s = [duration_s(alone[job.name]) for job in lasting]
-    periods_s = dict(zip((job.name for job in lasting), quantised_s(exact_s) if exact_s else (), strict=True))
+    periods_s = dict(
+        zip((job.name for job in lasting), quantised_s(exact_s) if exact_s else (), strict=True)
+    )
     at: dict[Link, dict[str, Profile]] = defaultdict(dict)
     for job in lasting:
         for link, profile in profiles(job, paths[job.name], capacities, alone[job.name]).items():
@@ -72,7 +84,8 @@ def time_shifts(
     ]
     agreement = agree(wishes, periods_s, starts_s)
     delays_s = dict.fromkeys(starts_s, Fraction(0)) | {
-        job: (shift_s - starts_s[job]) % periods_s[job] for job, shift_s in agreement.shifts_s.items()
+        job: (shift_s - starts_s[job]) % periods_s[job]
+        for job, shift_s in agreement.shifts_s.items()
     }
     links = list(rotations)
     return Shifts(

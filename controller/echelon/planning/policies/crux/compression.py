@@ -1,8 +1,10 @@
-"""Priorities in as few levels as a switch has: Max-K-cut of the contention graph (Crux, section 4.3).
+"""Priorities in as few levels as a switch has: Max-K-cut of the contention graph (Crux, section
+4.3).
 
-An edge leads from each job to every job of lower priority with which it shares a link, weighted by the intensity that
-would be held up if both had one level. Levels must follow the edges, so a compression is a topological order that is
-cut into consecutive blocks. For one order, dynamic programming finds the best cut; several random orders are tried.
+An edge leads from each job to every job of lower priority with which it shares a link, weighted by
+the intensity that would be held up if both had one level. Levels must follow the edges, so a
+compression is a topological order that is cut into consecutive blocks. For one order, dynamic
+programming finds the best cut; several random orders are tried.
 """
 
 from __future__ import annotations
@@ -19,9 +21,14 @@ Edges = Mapping[tuple[str, str], Fraction]
 
 
 def contention(
-    priorities: Mapping[str, float], intensities: Mapping[str, Fraction], links: Mapping[str, frozenset[Link]]
+    priorities: Mapping[str, float],
+    intensities: Mapping[str, Fraction],
+    links: Mapping[str, frozenset[Link]],
 ) -> dict[tuple[str, str], Fraction]:
-    """Return the edges between jobs that share a link. Of equal priorities the job named first is above."""
+    """Return the edges between jobs that share a link.
+
+    Of equal priorities the job named first is above.
+    """
     order = sorted(priorities, key=lambda job: -priorities[job])
     meeting: dict[Link, list[str]] = defaultdict(list)
     edges: dict[tuple[str, str], Fraction] = {}
@@ -32,11 +39,13 @@ def contention(
     return edges
 
 
-def compress(jobs: Sequence[str], edges: Edges, levels: int, orders: int, seed: int = 0) -> dict[str, int]:
+def compress(
+    jobs: Sequence[str], edges: Edges, levels: int, orders: int, seed: int = 0
+) -> dict[str, int]:
     """Return the level of each job, 0 the highest, below `levels`. No edge leads upwards.
 
-    `orders` random topological orders are tried; the result is the same for the same `seed`. Time O(orders x (number of
-    jobs)^2 x levels).
+    `orders` random topological orders are tried; the result is the same for the same `seed`. Time
+    O(orders x (number of jobs)^2 x levels).
     """
     random = Random(seed)
     best: list[list[str]] = [list(jobs)]
@@ -50,7 +59,9 @@ def compress(jobs: Sequence[str], edges: Edges, levels: int, orders: int, seed: 
 
 
 def random_order(jobs: Sequence[str], edges: Edges, random: Random) -> list[str]:
-    """Return a random topological order of the graph (Kahn's algorithm; of several jobs that can follow, any)."""
+    """Return a random topological order of the graph (Kahn's algorithm; of several jobs that can
+    follow, any).
+    """
     after: dict[str, list[str]] = {job: [] for job in jobs}
     waiting = dict.fromkeys(jobs, 0)
     for above, below in edges:
@@ -69,10 +80,12 @@ def random_order(jobs: Sequence[str], edges: Edges, random: Random) -> list[str]
 
 
 def best_cut(order: Sequence[str], edges: Edges, levels: int) -> tuple[Fraction, list[list[str]]]:
-    """Cut an order into at most `levels` blocks. Return the largest weight of edges between blocks, and the blocks.
+    """Cut an order into at most `levels` blocks. Return the largest weight of edges between blocks,
+    and the blocks.
 
-    With f(i, k) the largest weight among the first i jobs in k blocks, and C(j, i) the weight of edges from the first j
-    jobs to jobs j + 1 to i, f(i, k) is the largest f(j, k - 1) + C(j, i) over all j < i (Crux, equation 6).
+    With f(i, k) the largest weight among the first i jobs in k blocks, and C(j, i) the weight of
+    edges from the first j jobs to jobs j + 1 to i, f(i, k) is the largest f(j, k - 1) + C(j, i)
+    over all j < i (Crux, equation 6).
     """
     count = len(order)
     place = {job: index for index, job in enumerate(order)}

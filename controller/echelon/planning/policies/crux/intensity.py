@@ -1,4 +1,6 @@
-"""GPU intensity: the computing that a job does for each second of its communication (Crux, equation 2)."""
+"""GPU intensity: the computing that a job does for each second of its communication (Crux, equation
+2).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ class Load:
     """One iteration of a job, as Crux sees it."""
 
     work: Fraction
-    """W, the computing of an iteration. Crux counts FLOPs on all GPUs; we count GPU seconds, since job files give
-    durations. The two agree if all GPUs are of one kind and equally busy while they compute."""
+    """W, the computing of an iteration. Crux counts FLOPs on all GPUs; we count GPU seconds, since
+    job files give durations. The two agree if all GPUs are of one kind and equally busy while they
+    compute."""
     compute_s: Fraction
     """The time when the last compute unit finishes, in the iteration alone."""
     communicate_after_s: Fraction
@@ -36,7 +39,9 @@ class Load:
     @property
     def loop(self) -> Loop:
         """Return the job as it is compared with others."""
-        return Loop(float(self.compute_s), float(self.communicate_s), float(self.communicate_after_s))
+        return Loop(
+            float(self.compute_s), float(self.communicate_s), float(self.communicate_after_s)
+        )
 
     @property
     def intensity(self) -> Fraction:
@@ -44,7 +49,9 @@ class Load:
         return self.work / self.communicate_s if self.communicate_s else Fraction(0)
 
 
-def load_of(job: Job, paths: Paths, capacities: Mapping[Link, Fraction], alone: IterationRecord[Fraction]) -> Load:
+def load_of(
+    job: Job, paths: Paths, capacities: Mapping[Link, Fraction], alone: IterationRecord[Fraction]
+) -> Load:
     """Return the load of an iteration on these paths. `capacities` are bytes per second."""
     computes = [span.finish for span in alone.computes.values() if span.finish is not None]
     begins = [span.start for span in alone.flows.values()]

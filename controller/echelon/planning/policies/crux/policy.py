@@ -28,9 +28,10 @@ from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES, fixe
 class Crux:
     """Jobs by priority: k times GPU intensity. All flows of a job are in one queue.
 
-    Where we differ: a job's FLOPs and period come from its job file rather than from counters and a Fourier transform
-    of its traffic; levels are queues of switches rather than traffic classes of NICs; paths are entries of switches
-    rather than source ports for ECMP; a new job is not moved to the top while it is profiled.
+    Where we differ: a job's FLOPs and period come from its job file rather than from counters and a
+    Fourier transform of its traffic; levels are queues of switches rather than traffic classes of
+    NICs; paths are entries of switches rather than source ports for ECMP; a new job is not moved to
+    the top while it is profiled.
     """
 
     name = "crux"
@@ -41,7 +42,9 @@ class Crux:
         """The mechanisms in use, and the effort of compression."""
 
         paths: Literal["intensity", "given"] = "intensity"
-        """Whether Crux chooses paths, anew whenever a job comes or goes, or connections stay where they are."""
+        """Whether Crux chooses paths, anew whenever a job comes or goes, or connections stay where
+        they are.
+        """
         levels: Annotated[int, Field(ge=1, le=len(JOB_QUEUES))] = len(JOB_QUEUES)
         """The levels for jobs."""
         orders: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -58,8 +61,13 @@ class Crux:
         self._flows = Kept(fixed_flows)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return a queue and paths for each job. Raises `PlanError` if a worker cannot be reached."""
-        of_jobs = self._paths.update(jobs, fabric, self._routes if self._chosen.paths == "intensity" else paths)
+        """Return a queue and paths for each job.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
+        of_jobs = self._paths.update(
+            jobs, fabric, self._routes if self._chosen.paths == "intensity" else paths
+        )
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         loads = self._loads.update(
@@ -70,11 +78,18 @@ class Crux:
         k = factors(loops, {job.name: sum(flow.size_bytes for flow in job.flows) for job in jobs})
         priorities = {name: k[name] * float(intensities[name]) for name in loads}
         self._order = sorted(priorities, key=lambda name: -priorities[name])
-        edges = contention(priorities, intensities, {name: frozenset(load.at) for name, load in loads.items()})
+        edges = contention(
+            priorities, intensities, {name: frozenset(load.at) for name, load in loads.items()}
+        )
         levels = compress(self._order, edges, self._chosen.levels, self._chosen.orders)
         return Plan.of_jobs(
             self.name,
-            self._flows.update({job: (job, of_job, JOB_QUEUES[-1] - levels[job]) for job, of_job in of_jobs.items()}),
+            self._flows.update(
+                {
+                    job: (job, of_job, JOB_QUEUES[-1] - levels[job])
+                    for job, of_job in of_jobs.items()
+                }
+            ),
             default_schedule=strict(),
             hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,
@@ -85,9 +100,13 @@ class Crux:
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
         for job in self._order:
-            fill_evenly(flows, [i for i, flow in enumerate(flows) if flow.job == job], residual, rates)
+            fill_evenly(
+                flows, [i for i, flow in enumerate(flows) if flow.job == job], residual, rates
+            )
         known = set(self._order)
-        fill_evenly(flows, [i for i, flow in enumerate(flows) if flow.job not in known], residual, rates)
+        fill_evenly(
+            flows, [i for i, flow in enumerate(flows) if flow.job not in known], residual, rates
+        )
         return Allocation(tuple(rates))
 
     def neighbourhood(self, flow: ActiveFlow) -> None:

@@ -1,13 +1,16 @@
-"""The priority of a job: its intensity, corrected by what its place in the order changes (Crux, section 4.2).
+"""The priority of a job: its intensity, corrected by what its place in the order changes (Crux,
+section 4.2).
 
-A job whose communication overlaps with its computing, or that communicates seldom, loses less by waiting than its
-intensity says. So each job is compared with a reference job, the one with the most traffic, under both strict orders
-of the two on one link: with x the seconds for which a job transmits in the same time,
+A job whose communication overlaps with its computing, or that communicates seldom, loses less by
+waiting than its intensity says. So each job is compared with a reference job, the one with the most
+traffic, under both strict orders of the two on one link: with x the seconds for which a job
+transmits in the same time,
 
-    k = (x of the job, first - x of the job, second) / (x of the reference, first - x of the reference, second)
+    k = (x of the job, first - x of the job, second) / (x of the reference, first - x of the
+    reference, second)
 
-and its priority is k times its intensity. Crux measures x over a window. Here both jobs are periodic, so the pattern
-repeats itself, and x is counted in one repetition.
+and its priority is k times its intensity. Crux measures x over a window. Here both jobs are
+periodic, so the pattern repeats itself, and x is counted in one repetition.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ class Loop:
 
 
 def transmitting(first: Loop, second: Loop) -> tuple[float, float]:
-    """Return the parts of the time for which the two jobs transmit, `first` always before `second`."""
+    """Return the parts of the time for which the two jobs transmit, `first` always before
+    `second`.
+    """
     period_s = first.period_s
     ahead = first.communicate_s / period_s if period_s else 0.0
     if ahead >= 1:
@@ -44,7 +49,9 @@ def transmitting(first: Loop, second: Loop) -> tuple[float, float]:
         return ahead, 0.0
     now_s = 0.0
     seen: dict[float, tuple[int, float]] = {}
-    """When, in a period of the first job, an iteration of the second began, and which one that was."""
+    """When, in a period of the first job, an iteration of the second began, and which one that
+    was.
+    """
     for iteration in range(MOST_ITERATIONS):
         # Times that differ by rounding only are the same phase.
         phase = round(now_s / period_s % 1, 9) % 1 if period_s else 0.0
@@ -59,7 +66,9 @@ def transmitting(first: Loop, second: Loop) -> tuple[float, float]:
 
 
 def _finish_s(start_s: float, first: Loop, second: Loop) -> float:
-    """Return when an iteration of the second job ends that starts now, in seconds since the first job began."""
+    """Return when an iteration of the second job ends that starts now, in seconds since the first
+    job began.
+    """
     tiny_s = 1e-9 * (first.period_s + second.period_s)
     at_s, left_s = start_s + second.communicate_after_s, second.communicate_s
     period_s = first.period_s
@@ -78,7 +87,9 @@ def _finish_s(start_s: float, first: Loop, second: Loop) -> float:
 
 
 def factor(job: Loop, reference: Loop) -> float:
-    """Return k, the factor of a job's intensity; 1 if the order makes no difference to the reference job."""
+    """Return k, the factor of a job's intensity; 1 if the order makes no difference to the
+    reference job.
+    """
     job_first, reference_second = transmitting(job, reference)
     reference_first, job_second = transmitting(reference, job)
     gain, cost = job_first - job_second, reference_first - reference_second
@@ -90,4 +101,7 @@ def factors(loops: Mapping[str, Loop], traffic_bytes: Mapping[str, int]) -> dict
     if not loops:
         return {}
     reference = max(loops, key=lambda name: traffic_bytes[name])
-    return {name: 1.0 if name == reference else factor(loop, loops[reference]) for name, loop in loops.items()}
+    return {
+        name: 1.0 if name == reference else factor(loop, loops[reference])
+        for name, loop in loops.items()
+    }

@@ -1,4 +1,6 @@
-"""Path selection: jobs of high intensity choose first, each connection the least congested path (Crux, section 4.1)."""
+"""Path selection: jobs of high intensity choose first, each connection the least congested path
+(Crux, section 4.1).
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,39 @@ from echelon.planning.paths import links_of
 
 
 class LeastCongested:
-    """A chooser of new paths for all jobs whenever they change (an `echelon.model.fabric.routing.PathChooser`).
+    """A chooser of new paths for all jobs whenever they change (an
+    `echelon.model.fabric.routing.PathChooser`).
 
-    Candidates are all shortest paths. The congestion of a path is that of its worst link: the seconds for which the
-    connections placed so far keep it busy in an iteration. Larger connections of a job choose before smaller ones.
-    Intensity needs a path, so it is taken on links that every path of a connection has, those of its hosts, and on an
-    even spread over the others.
+    Candidates are all shortest paths. The congestion of a path is that of its worst link: the
+    seconds for which the connections placed so far keep it busy in an iteration. Larger connections
+    of a job choose before smaller ones. Intensity needs a path, so it is taken on links that every
+    path of a connection has, those of its hosts, and on an even spread over the others.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, Routes] = {}
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
-        """Return the paths by job; the same object as at the last call where no path changed. Raises `NoRouteError`."""
+        """Return the paths by job; the same object as at the last call where no path changed.
+
+        Raises `NoRouteError`.
+        """
         present = {job.name: job for job in jobs}
         demands = {name: _demand(fabric, job) for name, job in present.items()}
         busy_s: dict[Link, Fraction] = defaultdict(Fraction)
         chosen: dict[str, Routes] = {}
         order = list(present)
         if len(order) > 1:
-            order.sort(key=lambda name: -_intensity(present[name], demands[name], fabric.capacity_Bps))
+            order.sort(
+                key=lambda name: -_intensity(present[name], demands[name], fabric.capacity_Bps)
+            )
         for name in order:
             chosen[name] = _place(demands[name], fabric.capacity_Bps, busy_s)
         known = {name: self._known.get(name) for name in present}
         self._known = {
-            name: before if (before := known[name]) == chosen[name] and before is not None else chosen[name]
+            name: before
+            if (before := known[name]) == chosen[name] and before is not None
+            else chosen[name]
             for name in present
         }
         return dict(self._known)
@@ -68,10 +78,16 @@ def _intensity(job: Job, demand: _Demand, capacities: Mapping[Link, Fraction]) -
             for link in links_of(path):
                 busy_s[link] += Fraction(size_bytes, len(paths)) / capacities[link]
     most_s = max(busy_s.values(), default=Fraction(0))
-    return sum((unit.duration_s for unit in job.computes), Fraction(0)) / most_s if most_s else Fraction(0)
+    return (
+        sum((unit.duration_s for unit in job.computes), Fraction(0)) / most_s
+        if most_s
+        else Fraction(0)
+    )
 
 
-def _place(demand: _Demand, capacities: Mapping[Link, Fraction], busy_s: dict[Link, Fraction]) -> Routes:
+def _place(
+    demand: _Demand, capacities: Mapping[Link, Fraction], busy_s: dict[Link, Fraction]
+) -> Routes:
     """Choose a path for each connection of a job, and add its bytes to `busy_s`."""
     chosen: dict[Ends, Path] = {}
     for ends, (size_bytes, paths) in sorted(demand.items(), key=lambda item: -item[1][0]):

@@ -1,7 +1,8 @@
-"""The plans among which `echelon` chooses: rules of its own rank, and orders of other policies, over two sets of paths.
+"""The plans among which `echelon` chooses: rules of its own rank, and orders of other policies,
+over two sets of paths.
 
-No rule is best for all mixes of jobs. Of 192 rules none was within 1 % of the best for more than 65 % of random mixes;
-the portfolio here was chosen on the even seeds of `echelon evaluate`.
+No rule is best for all mixes of jobs. Of 192 rules none was within 1 % of the best for more than 65
+% of random mixes; the portfolio here was chosen on the even seeds of `echelon evaluate`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from echelon.planning.policies.orders import MEMORY, ORDERS, Blended, Order, Rul
 from echelon.planning.policies.registry import make_policy
 
 PATHS: Mapping[str, Callable[[], PathChooser] | None] = {"kept": None, "crux": LeastCongested}
-"""Choosers of paths by name: connections stay where they are, or take the least congested path as Crux does."""
+"""Choosers of paths by name: connections stay where they are, or take the least congested path as
+Crux does.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,10 @@ class CandidatePlan:
     @property
     def label(self) -> str:
         """Return a name for people."""
-        extras = (*((f"paths={self.paths}",) if self.paths != "kept" else ()), *(("shifted",) if self.shifted else ()))
+        extras = (
+            *((f"paths={self.paths}",) if self.paths != "kept" else ()),
+            *(("shifted",) if self.shifted else ()),
+        )
         return " ".join((self.policy or f"rule {self.rule}", *extras))
 
     def planner(self) -> Policy:
@@ -59,9 +65,17 @@ class CandidatePlan:
         return make() if make else None
 
     def plan(
-        self, planner: Policy, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None, places: Mapping[str, int]
+        self,
+        planner: Policy,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None,
+        places: Mapping[str, int],
     ) -> Plan:
-        """Return the plan of `planner`. Raises as `Policy.plan`. Under a rule, `places` tell copies of a job apart."""
+        """Return the plan of `planner`.
+
+        Raises as `Policy.plan`. Under a rule, `places` tell copies of a job apart.
+        """
         if isinstance(planner, Ordered) and self.rule in RULES:
             return planner.plan(jobs, fabric, paths, places)
         return planner.plan(jobs, fabric, paths)
@@ -79,7 +93,10 @@ class CandidatePlan:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> CandidatePlan:
-        """Return what `to_document` returned. Raises `ValueError` for a rule, policy or paths that there are not."""
+        """Return what `to_document` returned.
+
+        Raises `ValueError` for a rule, policy or paths that there are not.
+        """
         parameters = tuple((str(key), str(value)) for key, value in document["parameters"].items())
         found = cls(
             str(document["rule"]),
@@ -88,7 +105,9 @@ class CandidatePlan:
             str(document["paths"]),
             bool(document["shifted"]),
         )
-        if found.paths not in PATHS or not (found.policy or found.rule in RULES or found.rule in ORDERS):
+        if found.paths not in PATHS or not (
+            found.policy or found.rule in RULES or found.rule in ORDERS
+        ):
             raise ValueError(f"there is no plan '{found.label}'")
         return found
 
@@ -133,7 +152,9 @@ SHIFTED = ("k3", "n2")
 
 
 def candidates(several_paths: bool) -> Sequence[CandidatePlan]:
-    """Return all candidates, `AT_ONCE` first; `several_paths`: whether some connection has a choice of paths."""
+    """Return all candidates, `AT_ONCE` first; `several_paths`: whether some connection has a choice
+    of paths.
+    """
     own = [CandidatePlan(name) for name in (*RULES, "normalised")]
     shifted = [CandidatePlan(name, shifted=True) for name in SHIFTED]
     found = [AT_ONCE, *(one for one in (*own, *shifted, *OTHERS) if one != AT_ONCE)]

@@ -1,11 +1,13 @@
-"""EchelonFlow scheduling: by deadline inside an EchelonFlow, by tardiness between them, chosen by simulation.
+"""EchelonFlow scheduling: by deadline inside an EchelonFlow, by tardiness between them, chosen by
+simulation.
 
-Source: Pan et al., Efficient Flow Scheduling in Distributed Deep Learning Training with Echelon Formation, HotNets '22.
-Inside an EchelonFlow the order is EDF (earliest ideal finish time first), work conserving, which on one link minimises
-its tardiness (Jackson 1955, Horn 1974). Between EchelonFlows there is a choice of orders
-(`echelon.planning.policies.orders`), of paths, and of other policies' orders (`candidates`). No choice is best for all
-mixes of jobs, and the controller knows the jobs, so it simulates them and takes the best (`search`). We differ from the
-paper in the origin of deadlines; `echelon.planning.policies.references` says why.
+Source: Pan et al., Efficient Flow Scheduling in Distributed Deep Learning Training with Echelon
+Formation, HotNets '22. Inside an EchelonFlow the order is EDF (earliest ideal finish time first),
+work conserving, which on one link minimises its tardiness (Jackson 1955, Horn 1974). Between
+EchelonFlows there is a choice of orders (`echelon.planning.policies.orders`), of paths, and of
+other policies' orders (`candidates`). No choice is best for all mixes of jobs, and the controller
+knows the jobs, so it simulates them and takes the best (`search`). We differ from the paper in the
+origin of deadlines; `echelon.planning.policies.references` says why.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ from echelon.planning.paths import check_names, links_of
 from echelon.planning.plan import FlowPlan, Plan, PlanError, PortSchedule
 from echelon.planning.policies.base import Choice, Group, GroupPlan, Policy, carried_by, no_report
 from echelon.planning.policies.echelon.candidates import ALONE, AT_ONCE, CandidatePlan, candidates
-from echelon.planning.policies.echelon.search import Doubt, NoSearch, PlanSearch, simulated_iterations
+from echelon.planning.policies.echelon.search import (
+    Doubt,
+    NoSearch,
+    PlanSearch,
+    simulated_iterations,
+)
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
 
@@ -42,9 +49,9 @@ _NEARLY = 0.999
 class Echelon:
     """A policy of EDF inside EchelonFlows, and the best order between them that a simulation finds.
 
-    `plan` takes no longer than without simulation: jobs that are new get `AT_ONCE`, over the paths that they keep.
-    `searches` says what to simulate, anywhere and for as long as it takes; once `adopt` has the results, the next
-    `plan` follows them. `best_plan` does all of that at once.
+    `plan` takes no longer than without simulation: jobs that are new get `AT_ONCE`, over the paths
+    that they keep. `searches` says what to simulate, anywhere and for as long as it takes; once
+    `adopt` has the results, the next `plan` follows them. `best_plan` does all of that at once.
     """
 
     name = "echelon"
@@ -67,13 +74,20 @@ class Echelon:
         uncertainty: Annotated[float, Field(ge=0, le=0.5)] = 0.2
         """The part by which a job's sizes and computing may differ from its file."""
         phases: Literal["given", "unknown"] = "given"
-        """Whether a scenario's jobs are known to start when it says. In a service they start at any time."""
+        """Whether a scenario's jobs are known to start when it says.
+
+        In a service they start at any time.
+        """
         limit: Annotated[float, Field(ge=0, le=100)] = 100
         """The part by which no job may be slower than under fair sharing: 0.01 means 1 %."""
 
         @model_validator(mode="after")
         def _named(self) -> Self:
-            if "plan" not in self.model_fields_set and self.model_fields_set & {"order", "paths", "shifts"}:
+            if "plan" not in self.model_fields_set and self.model_fields_set & {
+                "order",
+                "paths",
+                "shifts",
+            }:
                 self.__dict__["plan"] = "rule"
             return self
 
@@ -88,7 +102,9 @@ class Echelon:
         """Of the groups of the last plan, and of some of the same jobs that were groups before."""
         self._groups: Sequence[Group] = ()
         """The groups of the last plan."""
-        self._planners: dict[tuple[CandidatePlan, Group | None], tuple[Policy, PathChooser | None]] = {}
+        self._planners: dict[
+            tuple[CandidatePlan, Group | None], tuple[Policy, PathChooser | None]
+        ] = {}
         self._of_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
         self._kept = _Given({})
@@ -109,7 +125,7 @@ class Echelon:
         """What goes from plan to plan: the policy itself."""
         return self
 
-    # -- plans ---------------------------------------------------------------------------------------------------------
+    # -- plans -------------------------------------------------------------------------------------
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return a plan that ranks every flow.
@@ -126,11 +142,15 @@ class Echelon:
         together: dict[tuple[CandidatePlan, Group | None], list[Job]] = {}
         members_of: dict[str, list[Job]] = {}
         for group, of in found.items():
-            members = together.setdefault((of.candidate, group if of.candidate.policy else None), [])
+            members = together.setdefault(
+                (of.candidate, group if of.candidate.policy else None), []
+            )
             members_of |= dict.fromkeys(group, members)
         for job in jobs:
             members_of[job.name].append(job)
-        planners = {key: self._planners.get(key) or (key[0].planner(), key[0].chooser()) for key in together}
+        planners = {
+            key: self._planners.get(key) or (key[0].planner(), key[0].chooser()) for key in together
+        }
         made = _Merged()
         of_job: dict[str, Policy] = {}
         for key, members in together.items():
@@ -139,7 +159,11 @@ class Echelon:
             of_job |= dict.fromkeys([job.name for job in members], planner)
         self._capacities = fabric.capacity_Bps
         gone = self._places.keys() - places.keys()
-        past = [(group, of) for group, of in self._found.items() if group not in found and group.isdisjoint(gone)]
+        past = [
+            (group, of)
+            for group, of in self._found.items()
+            if group not in found and group.isdisjoint(gone)
+        ]
         self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
         self._planners, self._of_job, self._places = planners, of_job, places
         self._kept = kept
@@ -153,12 +177,16 @@ class Echelon:
         searches = self.searches(jobs, fabric, starts_s=starts_s)
         steps = {job.name: len(job.computes) + len(job.flows) for job in jobs}
         # A step costs the more, the more flows there are beside it.
-        costs = {search.group: sum(map(steps.__getitem__, search.group)) ** 2 for search in searches}
+        costs = {
+            search.group: sum(map(steps.__getitem__, search.group)) ** 2 for search in searches
+        }
         whole, done = sum(costs.values()), 0
         # The longest first, because its pace tells most about the rest.
         for search in sorted(searches, key=lambda search: -costs[search.group]):
             if isinstance(search, PlanSearch):
-                search.report = partial(self._report_part, done / whole, costs[search.group] / whole)
+                search.report = partial(
+                    self._report_part, done / whole, costs[search.group] / whole
+                )
             self.adopt(search.group, search.run())
             done += costs[search.group]
         if searches:
@@ -169,7 +197,7 @@ class Echelon:
     def _report_part(self, before: float, part: float, share: float) -> None:
         self.report(min(before + part * share, _NEARLY))
 
-    # -- the choice ----------------------------------------------------------------------------------------------------
+    # -- the choice --------------------------------------------------------------------------------
 
     def searches(
         self,
@@ -178,10 +206,11 @@ class Echelon:
         again: Iterable[str] = (),
         starts_s: Mapping[str, float] | None = None,
     ) -> list[PlanSearch | NoSearch]:
-        """Return the searches that the last plan lacks, one for each group of jobs that share links.
+        """Return the searches that the last plan lacks, one for each group of jobs that share
+        links.
 
-        `again` names jobs whose groups are searched anew. `starts_s` says when jobs will begin an iteration, by name,
-        if that is known.
+        `again` names jobs whose groups are searched anew. `starts_s` says when jobs will begin an
+        iteration, by name, if that is known.
         """
         if self._parameters.plan != "auto":
             return []
@@ -195,11 +224,20 @@ class Echelon:
             in_force = self._at_once if found.candidate == ALONE else found.candidate
             steps = sum(len(job.computes) + len(job.flows) for job in members)
             if steps > MOST_STEPS:
-                problem = f"jobs with {steps:,} steps are too large for a search, which takes at most {MOST_STEPS:,}"
-                out.append(NoSearch(group, found.candidate, f"{problem} (fewer micro-batches make fewer steps)"))
+                problem = (
+                    f"jobs with {steps:,} steps are too large for a search, which takes at most"
+                    f" {MOST_STEPS:,}"
+                )
+                out.append(
+                    NoSearch(
+                        group, found.candidate, f"{problem} (fewer micro-batches make fewer steps)"
+                    )
+                )
                 continue
             several = any(
-                len(fabric.shortest_paths.switches(*ends)) > 1 for job in members for ends in connections(job)
+                len(fabric.shortest_paths.switches(*ends)) > 1
+                for job in members
+                for ends in connections(job)
             )
             out.append(
                 PlanSearch(
@@ -223,7 +261,10 @@ class Echelon:
         return Doubt(chosen.draws, chosen.uncertainty)
 
     def adopt(self, group: Group, choice: Choice[CandidatePlan]) -> bool:
-        """Take the result of a search. Return whether the next plan differs; a group that has gone changes nothing."""
+        """Take the result of a search.
+
+        Return whether the next plan differs; a group that has gone changes nothing.
+        """
         if group not in self._groups:
             return False
         before = self._found[group]
@@ -231,7 +272,8 @@ class Echelon:
         return before.candidate != choice.best.candidate
 
     def reject(self, group: Group) -> Choice[CandidatePlan] | None:
-        """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen one.
+        """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen
+        one.
 
         Return the choice of the next best of those that were simulated, if there is one.
         """
@@ -247,7 +289,9 @@ class Echelon:
         return {group: self._found[group] for group in self._groups}
 
     def to_document(self) -> dict[str, Any]:
-        """Return the chosen plans, what their planners carry, and the numbers that tell copies apart."""
+        """Return the chosen plans, what their planners carry, and the numbers that tell copies
+        apart.
+        """
         carried = [(key, carried_by(planner)) for key, (planner, _) in self._planners.items()]
         return {
             "places": dict(self._places),
@@ -257,7 +301,11 @@ class Echelon:
                 if found.candidate != self._at_once
             ],
             "carried": [
-                {"jobs": None if group is None else sorted(group), **plan.to_document(), "by": of.to_document()}
+                {
+                    "jobs": None if group is None else sorted(group),
+                    **plan.to_document(),
+                    "by": of.to_document(),
+                }
                 for (plan, group), of in carried
                 if of is not None
             ],
@@ -272,7 +320,10 @@ class Echelon:
         }
         self._places, self._found, self._groups = places, found, tuple(found)
         for one in document.get("carried", ()):
-            plan, group = CandidatePlan.of_document(one), one["jobs"] and frozenset(map(str, one["jobs"]))
+            plan, group = (
+                CandidatePlan.of_document(one),
+                one["jobs"] and frozenset(map(str, one["jobs"])),
+            )
             planner = plan.planner()
             if (carried := carried_by(planner)) is not None:
                 carried.take(one["by"])
@@ -292,7 +343,9 @@ class Echelon:
     def _planned_by(
         self, jobs: Sequence[Job], fabric: Fabric, routes: Mapping[str, Routes]
     ) -> dict[Group, GroupPlan[CandidatePlan]]:
-        """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
+        """Return the groups of jobs, each with its plan: a new group goes on with that of most of
+        its jobs.
+        """
         names = [job.name for job in jobs]
         links = self._links.update(
             dict(zip(names, zip(jobs, repeat(fabric), map(routes.__getitem__, names)), strict=True))
@@ -305,20 +358,25 @@ class Echelon:
                 if not of:
                     for former in self._groups:
                         of |= dict.fromkeys(former, former)
-                [(closest, _)] = Counter(map(of.get, filter(of.__contains__, group))).most_common(1) or [(None, 0)]
-                known = GroupPlan(self._at_once if closest is None else self._found[closest].candidate)
+                [(closest, _)] = Counter(map(of.get, filter(of.__contains__, group))).most_common(
+                    1
+                ) or [(None, 0)]
+                known = GroupPlan(
+                    self._at_once if closest is None else self._found[closest].candidate
+                )
             if len(group) == 1 and self._parameters.plan == "auto":
                 known = GroupPlan(ALONE)
             out[group] = known
         return out
 
-    # -- ideal rates ---------------------------------------------------------------------------------------------------
+    # -- ideal rates -------------------------------------------------------------------------------
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of the ideal order, without levels, until the order changes on some link.
+        """Return the rates of the ideal order, without levels, until the order changes on some
+        link.
 
-        Groups of jobs share no links, so each has the rates that its own plan ideally gives. Best effort shares what is
-        left.
+        Groups of jobs share no links, so each has the rates that its own plan ideally gives. Best
+        effort shares what is left.
         """
         parts: dict[int, tuple[Any, list[int]]] = {}
         others: list[int] = []
@@ -372,7 +430,9 @@ class _Merged:
         self.shifts_s |= part.shifts_s
         if part.default_schedule != _STRICT:
             links = {link for flow in part.flows for link in links_of(flow.path)}
-            self.schedules |= {link: part.schedules.get(link, part.default_schedule) for link in links}
+            self.schedules |= {
+                link: part.schedules.get(link, part.default_schedule) for link in links
+            }
         else:
             self.schedules |= part.schedules
         if not part.hosts_rank:
@@ -393,8 +453,9 @@ class _Merged:
 
 _STRICT = strict(MIN_SHARE)
 MOST_STEPS = 50_000
-"""The most steps of a group's jobs for which there is a search. It is handed to another process at each change, which
-takes time in proportion to them; `search.MOST_WORK` bounds what it does there."""
+"""The most steps of a group's jobs for which there is a search. It is handed to another process at
+each change, which takes time in proportion to them; `search.MOST_WORK` bounds what it does there.
+"""
 _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 
@@ -408,14 +469,19 @@ def _links(job: Job, fabric: Fabric, routes: Routes) -> frozenset[Link]:
 
 @lru_cache(maxsize=4096)
 def _links_between(pairs: frozenset[Ends], shortest: ShortestPaths) -> frozenset[Link]:
-    # Jobs of the same hosts get the same object, which is found and compared faster than an equal one.
+    # Jobs of the same hosts get the same object, which is found and compared faster than an equal
+    # one.
     return frozenset(
-        link for ends in pairs for inner in shortest.switches(*ends) for link in links_of((ends[0], *inner, ends[-1]))
+        link
+        for ends in pairs
+        for inner in shortest.switches(*ends)
+        for link in links_of((ends[0], *inner, ends[-1]))
     )
 
 
 def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
-    """Return the groups of jobs that share links, directly or through others, in order of their first jobs.
+    """Return the groups of jobs that share links, directly or through others, in order of their
+    first jobs.
 
     Jobs of the same links count as one, because there are far fewer sets of links than jobs.
     """
@@ -431,7 +497,9 @@ def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
 
 @lru_cache(maxsize=4)
 def _first_of(sets: tuple[frozenset[Link], ...]) -> tuple[int, ...]:
-    """Return, for each set, the number of the first one that it shares links with, directly or through others."""
+    """Return, for each set, the number of the first one that it shares links with, directly or
+    through others.
+    """
     first: list[int] = []
     """An earlier set of the same group, by set; its own number: there is none."""
 

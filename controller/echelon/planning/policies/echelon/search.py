@@ -1,4 +1,6 @@
-"""The choice of a plan by simulation: every candidate, with its levels, in several draws of what is not known."""
+"""The choice of a plan by simulation: every candidate, with its levels, in several draws of what is
+not known.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,9 @@ WORST = 0.2
 ITERATIONS = 12
 """The length of a simulation, in iterations of the slowest job alone."""
 MOST_WORK = 200_000_000
-"""The most that the simulations of a search take, as `NativeRun.work` counts: some 40 s of a processor. Where they
-would take more they are shorter, then there are fewer draws, then fewer candidates."""
+"""The most that the simulations of a search take, as `NativeRun.work` counts: some 40 s of a
+processor. Where they would take more they are shorter, then there are fewer draws, then fewer
+candidates."""
 _LEAST_ITERATIONS = 4
 GAIN = 0.01
 """The part by which a plan must be better than the one in force to replace it."""
@@ -45,14 +48,17 @@ _LEAST_KEPT = 4
 class Doubt:
     """What a search does not know.
 
-    One draw has sizes and computing as in the job files. If phases are known, too, it counts as much as all others
-    together, so that a plan is good if the files are right and does not depend on it.
+    One draw has sizes and computing as in the job files. If phases are known, too, it counts as
+    much as all others together, so that a plan is good if the files are right and does not depend
+    on it.
     """
 
     draws: int = 4
     """The number of other draws."""
     error: float = 0.2
-    """The part by which sizes and computing of a job may be larger or smaller than its file says."""
+    """The part by which sizes and computing of a job may be larger or smaller than its file
+    says.
+    """
     seed: int = 0
 
 
@@ -68,7 +74,9 @@ class Unknowns:
 
 @dataclass(frozen=True)
 class NoSearch:
-    """The search for a plan of jobs that are too large to be simulated: the one in force stays, and it is said why."""
+    """The search for a plan of jobs that are too large to be simulated: the one in force stays, and
+    it is said why.
+    """
 
     group: Group
     in_force: CandidatePlan
@@ -81,7 +89,8 @@ class NoSearch:
 
 
 class PlanSearch:
-    """A search for the best plan of jobs that share links. It depends on nothing else, and changes nothing.
+    """A search for the best plan of jobs that share links. It depends on nothing else, and changes
+    nothing.
 
     Args:
         jobs: the jobs of the group.
@@ -126,7 +135,8 @@ class PlanSearch:
         self.report = no_report
 
     def run(self) -> Choice[CandidatePlan]:
-        """Return the best plan; the one in force, with a problem, if the jobs are too large to be simulated.
+        """Return the best plan; the one in force, with a problem, if the jobs are too large to be
+        simulated.
 
         Raises `PlanError` if no candidate can be planned and simulated.
         """
@@ -134,7 +144,9 @@ class PlanSearch:
         exactly_s = [float(duration_s(alone[job.name])) for job in self._jobs]
         plans, problems = self._plans()
         if not plans:
-            raise PlanError(f"no plan can be made: {next(iter(problems.values()), 'there are no candidates')}")
+            raise PlanError(
+                f"no plan can be made: {next(iter(problems.values()), 'there are no candidates')}"
+            )
         runs = _Runs(self._jobs, self._fabric)
         draws: Sequence[Unknowns] = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
         try:
@@ -143,8 +155,13 @@ class PlanSearch:
             return NoSearch(self.group, self._in_force, str(error)).run()
         except FluidError:
             pass  # the candidate has this problem again
-        iterations, draws, candidates = _affordable(runs.work // _LEAST_ITERATIONS, draws, list(plans))
-        alone_s = [exactly_s, *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True)]
+        iterations, draws, candidates = _affordable(
+            runs.work // _LEAST_ITERATIONS, draws, list(plans)
+        )
+        alone_s = [
+            exactly_s,
+            *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True),
+        ]
         self._weights = [draw.weight for draw in draws]
         found: dict[CandidatePlan, list[list[float]]] = {}
         remaining = list(candidates)
@@ -178,7 +195,9 @@ class PlanSearch:
         plan = ALONE.planner().plan([job], self._fabric)
         out = []
         for draw in draws:
-            [[(_, finish_s)]] = runs.ends_s(plan, [0.0], draw.compute_scale[at : at + 1], draw.size_scale[at : at + 1])
+            [[(_, finish_s)]] = runs.ends_s(
+                plan, [0.0], draw.compute_scale[at : at + 1], draw.size_scale[at : at + 1]
+            )
             assert finish_s is not None
             out.append(finish_s)
         return out
@@ -189,19 +208,27 @@ class PlanSearch:
         for candidate in self._candidates:
             try:
                 paths = candidate.chooser() or self._paths
-                plans[candidate] = candidate.plan(candidate.planner(), self._jobs, self._fabric, paths, self._places)
+                plans[candidate] = candidate.plan(
+                    candidate.planner(), self._jobs, self._fabric, paths, self._places
+                )
             except PlanError as error:
                 problems[candidate] = str(error)
         return plans, problems
 
-    def _promising(self, found: Mapping[CandidatePlan, Sequence[Sequence[float]]]) -> list[CandidatePlan]:
-        """Return the candidates that are worth further draws, the plan in force and fair sharing among them."""
+    def _promising(
+        self, found: Mapping[CandidatePlan, Sequence[Sequence[float]]]
+    ) -> list[CandidatePlan]:
+        """Return the candidates that are worth further draws, the plan in force and fair sharing
+        among them.
+        """
         order = sorted(found, key=lambda candidate: self._score(found[candidate]))
         kept = order[: _kept(len(order))]
         return [*kept, *(one for one in (self._in_force, FAIR) if one in found and one not in kept)]
 
     def _chosen(
-        self, found: Mapping[CandidatePlan, Sequence[Sequence[float]]], problems: Mapping[CandidatePlan, str]
+        self,
+        found: Mapping[CandidatePlan, Sequence[Sequence[float]]],
+        problems: Mapping[CandidatePlan, str],
     ) -> Choice[CandidatePlan]:
         most = max(map(len, found.values()))
         predictions = [self._prediction(candidate, of) for candidate, of in found.items()]
@@ -209,18 +236,25 @@ class PlanSearch:
         allowed = [one for one in predictions if one.draws == most and self._is_allowed(one, found)]
         best = allowed[0] if allowed else predictions[0]
         if FAIR in found:
-            # Of plans that are about as good, the one that slows no job down compared with fair sharing.
+            # Of plans that are about as good, the one that slows no job down compared with fair
+            # sharing.
             fair = self._prediction(FAIR, found[FAIR]).slowdowns
             close = [one for one in allowed if one.score <= best.score * (1 + _CLOSE)]
-            best = min(close, key=lambda one: max(0.0, self._behind(one, fair) - _CLOSE), default=best)
+            best = min(
+                close, key=lambda one: max(0.0, self._behind(one, fair) - _CLOSE), default=best
+            )
         held = next((one for one in allowed if one.candidate == self._in_force), None)
         if self._loyal and held is not None and best.score > held.score * (1 - GAIN):
             best = held
-        failed = [Prediction(candidate, {}, inf, 0, problem) for candidate, problem in problems.items()]
+        failed = [
+            Prediction(candidate, {}, inf, 0, problem) for candidate, problem in problems.items()
+        ]
         return Choice(best, (*predictions, *failed))
 
     def _is_allowed(
-        self, one: Prediction[CandidatePlan], found: Mapping[CandidatePlan, Sequence[Sequence[float]]]
+        self,
+        one: Prediction[CandidatePlan],
+        found: Mapping[CandidatePlan, Sequence[Sequence[float]]],
     ) -> bool:
         if FAIR not in found:
             return True
@@ -231,14 +265,21 @@ class PlanSearch:
         """Return the largest part by which a job is slower than under fair sharing."""
         return max(slowdown / fair[job] - 1 for job, slowdown in one.slowdowns.items())
 
-    def _prediction(self, candidate: CandidatePlan, of: Sequence[Sequence[float]]) -> Prediction[CandidatePlan]:
-        by_job = {job.name: self._over_draws([draw[at] for draw in of]) for at, job in enumerate(self._jobs)}
+    def _prediction(
+        self, candidate: CandidatePlan, of: Sequence[Sequence[float]]
+    ) -> Prediction[CandidatePlan]:
+        by_job = {
+            job.name: self._over_draws([draw[at] for draw in of])
+            for at, job in enumerate(self._jobs)
+        }
         return Prediction(candidate, by_job, self._score(of), len(of))
 
     def _score(self, draws: Sequence[Sequence[float]]) -> float:
         weights = [float(job.weight) for job in self._jobs]
         means = (sum(map(mul, weights, slowdowns)) / sum(weights) for slowdowns in draws)
-        return self._over_draws([mean + WORST * max(slowdowns) for mean, slowdowns in zip(means, draws, strict=True)])
+        return self._over_draws(
+            [mean + WORST * max(slowdowns) for mean, slowdowns in zip(means, draws, strict=True)]
+        )
 
     def _over_draws(self, values: Sequence[float]) -> float:
         return fsum(map(mul, self._weights, values)) / fsum(self._weights[: len(values)])
@@ -262,9 +303,11 @@ def simulated_iterations(candidates: int, further_draws: int) -> int:
 def _affordable(
     work: int, draws: Sequence[Unknowns], candidates: Sequence[CandidatePlan]
 ) -> tuple[int, Sequence[Unknowns], Sequence[CandidatePlan]]:
-    """Return the length of simulations in iterations, draws and candidates for which `MOST_WORK` suffices.
+    """Return the length of simulations in iterations, draws and candidates for which `MOST_WORK`
+    suffices.
 
-    `work` is that of one iteration. The first candidate, which is in force, and fair sharing stay in any case.
+    `work` is that of one iteration. The first candidate, which is in force, and fair sharing stay
+    in any case.
     """
     kept = _kept(len(candidates)) + 2
     together = max(1, work) * (len(candidates) + kept * (len(draws) - 1))
@@ -278,16 +321,29 @@ def _affordable(
 def draws_of(
     jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts_s: Mapping[str, float]
 ) -> list[Unknowns]:
-    """Return the draws for these jobs: the same for the same `doubt`. `starts_s` has the phases that are known."""
+    """Return the draws for these jobs: the same for the same `doubt`.
+
+    `starts_s` has the phases that are known.
+    """
     found = []
     for number in range(doubt.draws + 1):
         random = Random(f"{doubt.seed} {number}")
-        scales = [tuple(1 + doubt.error * (2 * random.random() - 1) for _ in jobs) for _ in ("computing", "sizes")]
+        scales = [
+            tuple(1 + doubt.error * (2 * random.random() - 1) for _ in jobs)
+            for _ in ("computing", "sizes")
+        ]
         phases_s = tuple(random.random() * period_s for period_s in alone_s)
         if not number:
-            phases_s = tuple(starts_s.get(job.name, at) for job, at in zip(jobs, phases_s, strict=True))
+            phases_s = tuple(
+                starts_s.get(job.name, at) for job, at in zip(jobs, phases_s, strict=True)
+            )
             found.append(
-                Unknowns(max(1, doubt.draws) if starts_s else 1, phases_s, (1.0,) * len(jobs), (1.0,) * len(jobs))
+                Unknowns(
+                    max(1, doubt.draws) if starts_s else 1,
+                    phases_s,
+                    (1.0,) * len(jobs),
+                    (1.0,) * len(jobs),
+                )
             )
         else:
             found.append(Unknowns(1, phases_s, scales[0], scales[1]))
@@ -320,13 +376,14 @@ class _Runs:
     ) -> list[list[tuple[float, float | None]]]:
         """Return start and finish of each iteration, by job, until a time; None: of the first one.
 
-        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls, and
-        `TooMuchWorkError`.
+        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls,
+        and `TooMuchWorkError`.
         """
         iterations = 1 if end_s is None else None
         if self._network is not None:
             shifted_s = [
-                at + float(plan.shifts_s.get(job.name, 0)) for job, at in zip(self.jobs, starts_s, strict=True)
+                at + float(plan.shifts_s.get(job.name, 0))
+                for job, at in zip(self.jobs, starts_s, strict=True)
             ]
             run = NativeRun(
                 self._network,
@@ -341,9 +398,14 @@ class _Runs:
             for _ in run.run(end_s):
                 self._spend(run.work - self.work)
             return [run.ends_s(at) for at in range(len(self.jobs))]
-        jobs = [_scaled(*each) for each in zip(self.jobs, starts_s, compute_scale, size_scale, strict=True)]
+        jobs = [
+            _scaled(*each)
+            for each in zip(self.jobs, starts_s, compute_scale, size_scale, strict=True)
+        ]
         until: Literal["all-done"] | Fraction = "all-done" if end_s is None else Fraction(end_s)
-        found = simulate(jobs, self._fabric, _Made(plan), iterations, until=until, windows=Windows())
+        found = simulate(
+            jobs, self._fabric, _Made(plan), iterations, until=until, windows=Windows()
+        )
         self.work = 0
         self._spend(found.work)
         return [
@@ -359,7 +421,9 @@ class _Runs:
         self.work_so_far += work
         if self.work > MOST_WORK:
             flows = sum(len(job.flows) for job in self.jobs)
-            raise TooMuchWorkError(f"jobs with {flows:,} flows an iteration are too large to be simulated")
+            raise TooMuchWorkError(
+                f"jobs with {flows:,} flows an iteration are too large to be simulated"
+            )
 
 
 def _scaled(job: Job, start_s: float, compute_scale: float, size_scale: float) -> Job:
@@ -368,7 +432,9 @@ def _scaled(job: Job, start_s: float, compute_scale: float, size_scale: float) -
         job,
         start_s=Fraction(start_s),
         computes=tuple(replace(one, duration_s=one.duration_s * computing) for one in job.computes),
-        flows=tuple(replace(one, size_bytes=max(1, round(one.size_bytes * sizes))) for one in job.flows),
+        flows=tuple(
+            replace(one, size_bytes=max(1, round(one.size_bytes * sizes))) for one in job.flows
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""BMv2's `simple_switch_grpc`: tables by P4Runtime, queues in HTB trees on the interfaces behind its egress ports."""
+"""BMv2's `simple_switch_grpc`: tables by P4Runtime, queues in HTB trees on the interfaces behind
+its egress ports.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from echelon.model.documents import DocumentError
 from echelon.model.errors import RunError
 from echelon.switches.targets.bmv2.options import DEEPEST, HEADER_BYTES, Bmv2Options, ServerAddress
 from echelon.switches.targets.bmv2.sockets import enlarge, mtu_bytes, needed_buffer
-from echelon.switches.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher, accepts
+from echelon.switches.targets.launching import (
+    ExecutableLauncher,
+    Place,
+    Ports,
+    SwitchLauncher,
+    accepts,
+)
 from echelon.switches.targets.target import Site, Target
 
 if TYPE_CHECKING:
@@ -22,8 +30,8 @@ if TYPE_CHECKING:
 
 _NOTIFICATIONS = "--notifications-addr"
 _QUEUE_BYTES = 1 << 20
-"""The size of a queue unless a run says another one, the same as softswitch's: TCP without ECN, which waits in a queue
-that hardly drains, loses its window in a shorter one."""
+"""The size of a queue unless a run says another one, the same as softswitch's: TCP without ECN,
+which waits in a queue that hardly drains, loses its window in a shorter one."""
 
 
 class Bmv2Launcher(ExecutableLauncher):
@@ -31,7 +39,9 @@ class Bmv2Launcher(ExecutableLauncher):
 
     target = "bmv2"
     executable = "simple_switch_grpc"
-    remedy = "build P4's behavioral-model, or use the packages of p4.org; or use --target softswitch"
+    remedy = (
+        "build P4's behavioral-model, or use the packages of p4.org; or use --target softswitch"
+    )
 
     def find(self) -> str:
         if problem := _missing():
@@ -66,16 +76,22 @@ class Bmv2Launcher(ExecutableLauncher):
 
 def _missing() -> str | None:
     """Return what is missing to speak with BMv2's Thrift server, and how to install it."""
-    return None if find_spec("thriftpy2") else "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
+    return (
+        None
+        if find_spec("thriftpy2")
+        else "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
+    )
 
 
 def _depth_packets(place: Place, frame_bytes: int) -> int:
     """Return how many packets each queue is to hold. Raise `RunError`."""
-    depth = max(1, (_QUEUE_BYTES if place.queue_bytes is None else place.queue_bytes) // frame_bytes)
+    depth = max(
+        1, (_QUEUE_BYTES if place.queue_bytes is None else place.queue_bytes) // frame_bytes
+    )
     if depth > DEEPEST:
         raise RunError(
-            f"switch {place.name}: queues of {place.queue_bytes} bytes are {depth} packets of {frame_bytes} bytes, and "
-            f"BMv2's hold {DEEPEST} at most (give less)"
+            f"switch {place.name}: queues of {place.queue_bytes} bytes are {depth} packets of"
+            f" {frame_bytes} bytes, and BMv2's hold {DEEPEST} at most (give less)"
         )
     return depth
 
@@ -98,10 +114,14 @@ class Bmv2(Target[Bmv2Options]):
         if options.thrift is not None and (problem := _missing()):
             raise DocumentError(f"switch {site.switch}", "thrift", problem)
         ports = [
-            ShapedPort(number, options.interface(number), Port(rate_bps, options.mtu, options.depth))
+            ShapedPort(
+                number, options.interface(number), Port(rate_bps, options.mtu, options.depth)
+            )
             for number, rate_bps in sorted(site.port_rates_bps.items())
         ]
-        return Bmv2Queues(site.switch, ports, options.namespace, options.thrift, options.send_buffer)
+        return Bmv2Queues(
+            site.switch, ports, options.namespace, options.thrift, options.send_buffer
+        )
 
     def launcher(self) -> SwitchLauncher:
         return Bmv2Launcher()

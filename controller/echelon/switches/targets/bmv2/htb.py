@@ -1,8 +1,8 @@
 """The queues of one port as an HTB tree behind the switch, and the tree back as settings of queues.
 
-Linux's hierarchical token bucket stands where the port's rate is: one class with that rate, under it one class for each
-queue, told apart by the upper three bits of DSCP, which the P4 program writes. `shaper` brings a tree into the kernel;
-`bmv2` says what a switch with such trees can carry.
+Linux's hierarchical token bucket stands where the port's rate is: one class with that rate, under
+it one class for each queue, told apart by the upper three bits of DSCP, which the P4 program
+writes. `shaper` brings a tree into the kernel; `bmv2` says what a switch with such trees can carry.
 
 =================  ==================================================================================================
 level              `prio` 7 - level: the order in which classes lend what the port has left
@@ -17,15 +17,16 @@ depth              the `limit` of a `pfifo`, in packets
 
 HTB differs from the settings in these points:
 
-* `rate` 0 does not exist: a queue without a minimum has a ten-thousandth of the port, which cannot hold up any level.
-  The queue owes what it has sent of that: where a starved queue is given a minimum rate, the rate counts only after
-  the debt is paid, which is a frame at the old rate (12 s at 10 Mbit/s, at most a minute). A queue that had a minimum
-  before owes next to nothing.
-* The kernel takes a burst as the time that it lasts at the class's rate, at most 274 s, and rates in whole bytes per
-  second: they are rounded down to those.
-* The kernel does not check that minimum rates fit the port: HTB would exceed the port's rate. `tree_of` refuses that.
-* Packets that no filter matches (not IPv4, or IPv4 with options, whose DSCP the P4 program does not change) go to
-  queue 0.
+* `rate` 0 does not exist: a queue without a minimum has a ten-thousandth of the port, which cannot
+  hold up any level. The queue owes what it has sent of that: where a starved queue is given a
+  minimum rate, the rate counts only after the debt is paid, which is a frame at the old rate (12 s
+  at 10 Mbit/s, at most a minute). A queue that had a minimum before owes next to nothing.
+* The kernel takes a burst as the time that it lasts at the class's rate, at most 274 s, and rates
+  in whole bytes per second: they are rounded down to those.
+* The kernel does not check that minimum rates fit the port: HTB would exceed the port's rate.
+  `tree_of` refuses that.
+* Packets that no filter matches (not IPv4, or IPv4 with options, whose DSCP the P4 program does not
+  change) go to queue 0.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Port:
 
     @property
     def frame_bytes(self) -> int:
-        """The largest frame, as HTB counts it: with the Ethernet header, without preamble and checksum."""
+        """The largest frame, as HTB counts it: with the Ethernet header, without preamble and
+        checksum.
+        """
         return self.mtu_bytes + HEADER_BYTES
 
 
@@ -103,7 +106,10 @@ def _least_rate(port: Port) -> int:
 
 
 def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
-    """Return the tree that carries `settings`: those of all queues, in any order. Raise ValueError with the reason."""
+    """Return the tree that carries `settings`: those of all queues, in any order.
+
+    Raise ValueError with the reason.
+    """
     by_queue = {setting.queue: setting for setting in settings}
     _check(by_queue, settings, port)
     quanta = _quanta(settings, port.frame_bytes)
@@ -111,7 +117,11 @@ def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
     leaves = []
     for queue in range(QUEUES):
         setting = by_queue[queue]
-        maximum = port.rate_bps if setting.max_rate_bps is None else min(setting.max_rate_bps, port.rate_bps)
+        maximum = (
+            port.rate_bps
+            if setting.max_rate_bps is None
+            else min(setting.max_rate_bps, port.rate_bps)
+        )
         leaves.append(
             Leaf(
                 rate_bps=max(least, whole_bytes(setting.min_rate_bps)),
@@ -125,7 +135,9 @@ def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
 
 
 def _quanta(settings: Sequence[QueueSetting], frame_bytes: int) -> dict[int, int]:
-    """Return the quanta in bytes, by queue: in proportion to a level's weights, from one frame to `MOST_FRAMES`."""
+    """Return the quanta in bytes, by queue: in proportion to a level's weights, from one frame to
+    `MOST_FRAMES`.
+    """
     out: dict[int, int] = {}
     for level in {setting.level for setting in settings}:
         weights = {setting.queue: setting.weight for setting in settings if setting.level == level}
@@ -134,17 +146,24 @@ def _quanta(settings: Sequence[QueueSetting], frame_bytes: int) -> dict[int, int
             # Round to weights that the tree can be read back as.
             lightest = MAX_WEIGHT // MOST_FRAMES
             scale = MOST_FRAMES * lightest / heaviest
-            weights = {queue: max(lightest, round(weight * scale)) for queue, weight in weights.items()}
+            weights = {
+                queue: max(lightest, round(weight * scale)) for queue, weight in weights.items()
+            }
         out |= {queue: round(frame_bytes * weight / lightest) for queue, weight in weights.items()}
     return out
 
 
-def _check(by_queue: Mapping[int, QueueSetting], settings: Sequence[QueueSetting], port: Port) -> None:
+def _check(
+    by_queue: Mapping[int, QueueSetting], settings: Sequence[QueueSetting], port: Port
+) -> None:
     if sorted(by_queue) != list(range(QUEUES)) or len(settings) != QUEUES:
         given = ", ".join(str(setting.queue) for setting in settings) or "none"
         raise ValueError(f"each of queues 0 to {QUEUES - 1} needs one setting; given: {given}")
     if port.rate_bps < QUEUES * _least_rate(port):
-        raise ValueError(f"a port of {port.rate_bps} bit/s is too slow: {QUEUES * _least_rate(port)} bit/s at least")
+        raise ValueError(
+            f"a port of {port.rate_bps} bit/s is too slow: {QUEUES * _least_rate(port)} bit/s at"
+            " least"
+        )
     for queue, setting in by_queue.items():
         if not 0 <= setting.level < LEVELS:
             raise ValueError(f"queue {queue}: level {setting.level} is not in 0..{LEVELS - 1}")
@@ -157,13 +176,16 @@ def _check(by_queue: Mapping[int, QueueSetting], settings: Sequence[QueueSetting
             )
     total = sum(setting.min_rate_bps for setting in settings)
     if total > port.rate_bps:
-        raise ValueError(f"minimum rates add up to {total} bit/s, more than the port's {port.rate_bps}")
+        raise ValueError(
+            f"minimum rates add up to {total} bit/s, more than the port's {port.rate_bps}"
+        )
 
 
 def settings_of(tree: HtbTree, number: int, port: Port) -> tuple[QueueSetting, ...] | None:
     """Return the settings of port `number` that `tree` carries; None: no settings make this tree.
 
-    Where several settings make the same tree, return those with the smallest weights and the fewest rates.
+    Where several settings make the same tree, return those with the smallest weights and the fewest
+    rates.
     """
     least, most = _least_rate(port), whole_bytes(port.rate_bps)
     weights = _weights([(leaf.prio, leaf.quantum_bytes) for leaf in tree.leaves], port.frame_bytes)
@@ -194,7 +216,9 @@ def _weights(quanta: Sequence[tuple[int, int]], frame_bytes: int) -> list[int]:
         members = [queue for queue, (other, _) in enumerate(quanta) if other == prio]
         for unit in range(1, MAX_WEIGHT + 1):
             weights = {queue: round(unit * quanta[queue][1] / frame_bytes) for queue in members}
-            if all(round(frame_bytes * weights[queue] / unit) == quanta[queue][1] for queue in members):
+            if all(
+                round(frame_bytes * weights[queue] / unit) == quanta[queue][1] for queue in members
+            ):
                 out = [weights.get(queue, weight) for queue, weight in enumerate(out)]
                 break
     return out
@@ -207,5 +231,7 @@ def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500, program: str = "ranking
     """
     frame_bytes = Port(0, mtu_bytes).frame_bytes
     # Half of one of the tree's queues, in full frames, or as much as softswitch.
-    marks = VirtualQueueMarks(backlog_bytes=max(1, min(depth_packets // 2, MARK_PACKETS)) * frame_bytes)
+    marks = VirtualQueueMarks(
+        backlog_bytes=max(1, min(depth_packets // 2, MARK_PACKETS)) * frame_bytes
+    )
     return v1model_capabilities("bmv2", marks, OuterQueues(depth_packets, frame_bytes), program)

@@ -6,7 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from echelon.model.documents import problem
 from echelon.model.quantities import shown
@@ -34,7 +41,10 @@ class ServerAddress:
         """Read ``host:port``. Raise `PydanticCustomError`."""
         found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
         if found is None or not 0 < int(found["port"]) < 1 << 16:
-            raise problem(f"{shown(value)} is not an address (write it as in 127.0.0.1:9090)", code="not-an-address")
+            raise problem(
+                f"{shown(value)} is not an address (write it as in 127.0.0.1:9090)",
+                code="not-an-address",
+            )
         return cls(found["host"].strip("[]"), int(found["port"]))
 
     def __str__(self) -> str:
@@ -43,7 +53,10 @@ class ServerAddress:
 
 def _namespace(value: str) -> str:
     if not _NAMESPACE.fullmatch(value):
-        raise problem(f"{shown(value)} is not a network namespace (give its name, or a path such as /proc/1234/ns/net)")
+        raise problem(
+            f"{shown(value)} is not a network namespace (give its name, or a path such as"
+            " /proc/1234/ns/net)"
+        )
     return value
 
 
@@ -51,65 +64,104 @@ def _interfaces(value: object) -> str | dict[int, str]:
     if isinstance(value, str):
         name = value.replace(_PORT, "1")
         if value.count(_PORT) != 1 or not _INTERFACE.fullmatch(name):
-            raise problem(f"{shown(value)} is not a pattern of interface names (write it as in s1-eth{_PORT})")
+            raise problem(
+                f"{shown(value)} is not a pattern of interface names (write it as in s1-eth{_PORT})"
+            )
         return value
     if not isinstance(value, dict):
         raise problem(
-            f"{shown(value)} is neither a pattern nor a mapping (write it as in s1-eth{_PORT})", code="not-a-mapping"
+            f"{shown(value)} is neither a pattern nor a mapping (write it as in s1-eth{_PORT})",
+            code="not-a-mapping",
         )
     names: dict[int, str] = {}
     for port, name in value.items():
-        if not isinstance(port, str) or not re.fullmatch(r"[1-9][0-9]{0,2}", port) or int(port) > 511:
-            raise problem(f"{shown(port)} is not a port number (give 1 to 511, in quotes)", str(port))
+        if (
+            not isinstance(port, str)
+            or not re.fullmatch(r"[1-9][0-9]{0,2}", port)
+            or int(port) > 511
+        ):
+            raise problem(
+                f"{shown(port)} is not a port number (give 1 to 511, in quotes)", str(port)
+            )
         if not isinstance(name, str) or not _INTERFACE.fullmatch(name):
             raise problem(
-                f"{shown(name)} is not the name of an interface (write it as in s1-eth1)", port, code="not-a-name"
+                f"{shown(name)} is not the name of an interface (write it as in s1-eth1)",
+                port,
+                code="not-a-name",
             )
         if name in names.values():
             raise problem(
-                f"interface {shown(name)} has a port already (give each port its own)", port, code="duplicate"
+                f"interface {shown(name)} has a port already (give each port its own)",
+                port,
+                code="duplicate",
             )
         names[int(port)] = name
     return names
 
 
 class Bmv2Options(V1modelOptions):
-    """The options of a `simple_switch_grpc` whose egress ports are shaped by HTB trees on the interfaces behind it."""
+    """The options of a `simple_switch_grpc` whose egress ports are shaped by HTB trees on the
+    interfaces behind it.
+    """
 
     interfaces: Annotated[
         str | dict[int, str],
         PlainValidator(_interfaces),
         WithJsonSchema({"type": ["string", "object"], "examples": ["s1-eth{port}"]}),
-        Field(description="the interface of each port: a pattern such as s1-eth{port}, or a mapping, {'1': s1-eth1}"),
+        Field(
+            description=(
+                "the interface of each port: a pattern such as s1-eth{port}, or a mapping, {'1':"
+                " s1-eth1}"
+            )
+        ),
     ]
     namespace: Annotated[
         str | None,
         AfterValidator(lambda value: value if value is None else _namespace(value)),
-        Field(description="the network namespace of the interfaces: a name or a path; default: the controller's own"),
+        Field(
+            description=(
+                "the network namespace of the interfaces: a name or a path; default: the"
+                " controller's own"
+            )
+        ),
     ] = None
     thrift: Annotated[
         ServerAddress | None,
         PlainValidator(ServerAddress.parse),
         WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9090"]}),
-        Field(description="where the switch's Thrift server listens; default: its own queues are left alone"),
+        Field(
+            description=(
+                "where the switch's Thrift server listens; default: its own queues are left alone"
+            )
+        ),
     ] = None
     depth: Annotated[
-        int, Field(strict=True, ge=1, le=DEEPEST, description="packets that each queue of a port holds")
+        int,
+        Field(strict=True, ge=1, le=DEEPEST, description="packets that each queue of a port holds"),
     ] = 11
     send_buffer: Annotated[
         int | None,
-        Field(strict=True, ge=1, description="bytes that a socket of the switch holds; default: net.core.wmem_default"),
+        Field(
+            strict=True,
+            ge=1,
+            description="bytes that a socket of the switch holds; default: net.core.wmem_default",
+        ),
     ] = None
-    mtu: Annotated[int, Field(strict=True, ge=68, le=65_521, description="the MTU of the interfaces in bytes")] = 1500
+    mtu: Annotated[
+        int, Field(strict=True, ge=68, le=65_521, description="the MTU of the interfaces in bytes")
+    ] = 1500
 
     @field_validator("interfaces")
     @classmethod
-    def _names_every_port(cls, value: str | dict[int, str], info: ValidationInfo) -> str | dict[int, str]:
+    def _names_every_port(
+        cls, value: str | dict[int, str], info: ValidationInfo
+    ) -> str | dict[int, str]:
         ports = (info.context or {}).get("ports", ())
         missing = sorted(port for port in ports if isinstance(value, dict) and port not in value)
         if missing:
             raise problem(
-                f"no interface for port {missing[0]} of the fabric (add '{missing[0]}': ...)", code="missing-key"
+                f"no interface for port {missing[0]} of the fabric (add '{missing[0]}': ...)",
+                code="missing-key",
             )
         return value
 

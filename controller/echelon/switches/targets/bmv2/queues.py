@@ -1,4 +1,6 @@
-"""The queues of a BMv2: HTB trees on the interfaces behind its egress ports, which limit what BMv2 itself does not."""
+"""The queues of a BMv2: HTB trees on the interfaces behind its egress ports, which limit what BMv2
+itself does not.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,12 @@ class ShapedPort:
 
 
 class Bmv2Queues:
-    """The `QueueDriver` of a BMv2. It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other than its own.
+    """The `QueueDriver` of a BMv2. It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other
+    than its own.
 
-    `thrift` is the address of the switch's Thrift server; without it the switch's own queues are left alone.
-    `send_buffer` is the size of the buffers of the switch's sockets; without it, they have the machine's default.
+    `thrift` is the address of the switch's Thrift server; without it the switch's own queues are
+    left alone. `send_buffer` is the size of the buffers of the switch's sockets; without it, they
+    have the machine's default.
     """
 
     def __init__(
@@ -58,8 +62,8 @@ class Bmv2Queues:
         self._thrift = thrift
         self._send_buffer = send_buffer
         self._asked: dict[int, tuple[QueueSetting, ...]] = {}
-        """The settings from which the tree of each port was made, by queue. The tree alone does not tell them
-        exactly."""
+        """The settings from which the tree of each port was made, by queue. The tree alone does not
+        tell them exactly."""
 
     async def open(self, gnmi: GNMIClient | None) -> None:
         with self._errors():
@@ -78,11 +82,21 @@ class Bmv2Queues:
             by_port.setdefault(setting.port, {})[setting.queue] = setting
         for number in by_port:
             if number not in self._ports:
-                raise SouthboundError(f"switch {self._switch}: port {number} has no interface; add it to `interfaces`")
-        await self._each(self._write_port, [(self._ports[number], changed) for number, changed in by_port.items()])
+                raise SouthboundError(
+                    f"switch {self._switch}: port {number} has no interface; add it to `interfaces`"
+                )
+        await self._each(
+            self._write_port,
+            [(self._ports[number], changed) for number, changed in by_port.items()],
+        )
 
-    async def _each(self, work: Callable[..., T], arguments: Sequence[tuple[object, ...]]) -> list[T]:
-        """Call `work`, which blocks, for each port. All ports are tried before the first error is raised."""
+    async def _each(
+        self, work: Callable[..., T], arguments: Sequence[tuple[object, ...]]
+    ) -> list[T]:
+        """Call `work`, which blocks, for each port.
+
+        All ports are tried before the first error is raised.
+        """
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def one(given: tuple[object, ...]) -> T:
@@ -124,7 +138,9 @@ class Bmv2Queues:
             self._apply(shaped, interface, root, tree_of(settings, shaped.port))
             self._asked[shaped.number] = settings
 
-    def _apply(self, shaped: ShapedPort, interface: ShapedInterface, root: Root, wanted: HtbTree) -> None:
+    def _apply(
+        self, shaped: ShapedPort, interface: ShapedInterface, root: Root, wanted: HtbTree
+    ) -> None:
         if root.tree is not None:
             interface.change(root.tree, wanted, shaped.port)
             return
@@ -143,11 +159,17 @@ class Bmv2Queues:
 
     @contextmanager
     def _at(self, shaped: ShapedPort) -> Iterator[ShapedInterface]:
-        with self._locks[shaped.number], self._errors(shaped), self._shaper.at(shaped.interface) as interface:
+        with (
+            self._locks[shaped.number],
+            self._errors(shaped),
+            self._shaper.at(shaped.interface) as interface,
+        ):
             yield interface
 
     def _check_depths(self) -> None:
-        """Raise ValueError for queues that are deeper than the send buffers of BMv2's sockets allow."""
+        """Raise ValueError for queues that are deeper than the send buffers of BMv2's sockets
+        allow.
+        """
         buffer_bytes = self._send_buffer or send_buffer_bytes()
         if buffer_bytes is None:
             return
@@ -155,9 +177,10 @@ class Bmv2Queues:
             most = deepest_queue(shaped.port.frame_bytes, buffer_bytes)
             if shaped.port.depth_packets > most:
                 raise ValueError(
-                    f"depth {shaped.port.depth_packets}: {QUEUES} queues of this depth exceed the send buffer of "
-                    f"the switch's sockets ({buffer_bytes} bytes), so levels would have no effect; "
-                    f"give {most} or less, or raise net.core.wmem_default before the switch starts"
+                    f"depth {shaped.port.depth_packets}: {QUEUES} queues of this depth exceed the"
+                    f" send buffer of the switch's sockets ({buffer_bytes} bytes), so levels would"
+                    f" have no effect; give {most} or less, or raise net.core.wmem_default before"
+                    " the switch starts"
                 )
 
     @contextmanager

@@ -18,21 +18,28 @@ if TYPE_CHECKING:
     from pyroute2 import IPRoute  # type: ignore[import-untyped]
 
 HANDLE = 0xEC0000
-"""Handle of the root queueing discipline, ec: in the notation of `tc`. Echelon did not install one with another."""
+"""Handle of the root queueing discipline, ec: in the notation of `tc`.
+
+Echelon did not install one with another.
+"""
 
 _NAMED = "/run/netns/"
 _ROOT = 0xFFFFFFFF
 _ROOT_CLASS = HANDLE | 0x1
 _FIRST_LEAF = 0x10
 _ETHERTYPE_IPV4 = 0x0800
-# Class selector in the upper three bits of DSCP, in an IPv4 header without options: the switch has written it.
+# Class selector in the upper three bits of DSCP, in an IPv4 header without options: the switch has
+# written it.
 _FILTER_MASK = 0x0FE00000
 _FILTERS: Mapping[int, int] = {queue: 0x05000000 | queue << 21 for queue in range(1, QUEUES)}
 _WANTED_FILTERS = Counter((queue, value, _FILTER_MASK, 0) for queue, value in _FILTERS.items())
 
 
 class ShaperError(CodedError):
-    """The error for a kernel that cannot be reached, or refuses. The text is one line, with a remedy where known."""
+    """The error for a kernel that cannot be reached, or refuses.
+
+    The text is one line, with a remedy where known.
+    """
 
     code: Code = "switch-failed"
 
@@ -57,7 +64,8 @@ class Root:
 
 
 class Shaper:
-    """The queueing disciplines of one network namespace: its name, its path as /proc/PID/ns/net, or None: the caller's.
+    """The queueing disciplines of one network namespace: its name, its path as /proc/PID/ns/net, or
+    None: the caller's.
 
     All calls block, and raise `ShaperError`.
     """
@@ -75,13 +83,18 @@ class Shaper:
             with self._open() as netlink:
                 found = netlink.link_lookup(ifname=interface)
                 if not found:
-                    raise ShaperError(f"there is no such interface{where}; check `interfaces` and `namespace`")
+                    raise ShaperError(
+                        f"there is no such interface{where}; check `interfaces` and `namespace`"
+                    )
                 yield ShapedInterface(netlink, found[0])
         except NetlinkError as error:
             if error.code in (errno.EPERM, errno.EACCES):
                 raise ShaperError(self._not_permitted(where)) from None
             if error.code == errno.ENOENT:
-                reason = "the kernel lacks HTB, u32 or pfifo; load the modules sch_htb, cls_u32 and sch_fifo"
+                reason = (
+                    "the kernel lacks HTB, u32 or pfifo; load the modules sch_htb, cls_u32 and"
+                    " sch_fifo"
+                )
                 raise ShaperError(reason) from None
             raise ShaperError(f"the kernel refuses an HTB tree: {error.args[-1]}") from None
 
@@ -90,11 +103,15 @@ class Shaper:
         try:
             return open_netlink(name if name is None or name.startswith("/") else _NAMED + name)
         except FileNotFoundError:
-            raise ShaperError(f"there is no network namespace {name}; is the switch running?") from None
+            raise ShaperError(
+                f"there is no network namespace {name}; is the switch running?"
+            ) from None
         except PermissionError:
             raise ShaperError(self._not_permitted(f" in namespace {name}")) from None
         except OSError as error:
-            raise ShaperError(f"network namespace {name} cannot be entered: {error.strerror}") from None
+            raise ShaperError(
+                f"network namespace {name} cannot be entered: {error.strerror}"
+            ) from None
 
     def _not_permitted(self, where: str) -> str:
         needed = "CAP_NET_ADMIN" + ("" if self._namespace is None else " and CAP_SYS_ADMIN")
@@ -111,7 +128,9 @@ class ShapedInterface:
     def read(self) -> Root:
         """Return the root queueing discipline, with its tree where that is as `build` makes it."""
         disciplines = list(self._netlink.get_qdiscs(index=self._index))
-        found = next((discipline for discipline in disciplines if discipline["parent"] == _ROOT), None)
+        found = next(
+            (discipline for discipline in disciplines if discipline["parent"] == _ROOT), None
+        )
         if found is None:
             return Root("noqueue", 0)
         root = Root(found.get_attr("TCA_KIND"), found["handle"])
@@ -127,7 +146,8 @@ class ShapedInterface:
     def build(self, tree: HtbTree, port: Port, *, over: Root) -> None:
         """Put the tree in the place of `over`.
 
-        Packets pass unshaped for the milliseconds until the classes are there; what waited in the old tree is lost.
+        Packets pass unshaped for the milliseconds until the classes are there; what waited in the
+        old tree is lost.
         """
         if not over.is_default:
             self.remove()
@@ -139,10 +159,14 @@ class ShapedInterface:
         for queue, value in _FILTERS.items():
             keys = [f"{value:#010x}/{_FILTER_MASK:#010x}+0"]
             where = {"parent": HANDLE, "prio": 1, "protocol": _ETHERTYPE_IPV4}
-            self._netlink.tc("add-filter", "u32", self._index, target=_leaf(queue), keys=keys, **where)
+            self._netlink.tc(
+                "add-filter", "u32", self._index, target=_leaf(queue), keys=keys, **where
+            )
 
     def change(self, held: HtbTree, wanted: HtbTree, port: Port) -> None:
-        """Turn one tree of ours into another: classes change where they are, with the packets that wait in them."""
+        """Turn one tree of ours into another: classes change where they are, with the packets that
+        wait in them.
+        """
         if held.rate_bps != wanted.rate_bps:
             self._root_class("change-class", wanted, port)
         for queue, (before, after) in enumerate(zip(held.leaves, wanted.leaves, strict=True)):
@@ -198,10 +222,20 @@ class ShapedInterface:
                 rate_bps = rate
                 continue
             queue, below = found["handle"] - _leaf(0), found["info"]
-            if found["parent"] != _ROOT_CLASS or below != _leaf_queue_handle(queue) or below not in limits:
+            if (
+                found["parent"] != _ROOT_CLASS
+                or below != _leaf_queue_handle(queue)
+                or below not in limits
+            ):
                 raise _DamagedError
-            leaves[queue] = Leaf(rate, ceil, parameters["prio"], parameters["quantum"], limits[below])
-        if not rate_bps or sorted(leaves) != list(range(QUEUES)) or Counter(self._filters()) != _WANTED_FILTERS:
+            leaves[queue] = Leaf(
+                rate, ceil, parameters["prio"], parameters["quantum"], limits[below]
+            )
+        if (
+            not rate_bps
+            or sorted(leaves) != list(range(QUEUES))
+            or Counter(self._filters()) != _WANTED_FILTERS
+        ):
             raise _DamagedError
         return HtbTree(rate_bps, tuple(leaves[queue] for queue in range(QUEUES)))
 

@@ -1,8 +1,9 @@
 """The send buffers of BMv2's sockets, which bound how deep the queues behind them may be.
 
-BMv2 sends through one packet socket a port. If that socket's buffer filled before the queues behind it, BMv2 would
-block, and packets would enter the tree in the order of their arrival, whatever their level. Who starts a BMv2 borrows
-its sockets and gives them the buffers that deep queues need (`enlarge`). Elsewhere they have the machine's default.
+BMv2 sends through one packet socket a port. If that socket's buffer filled before the queues behind
+it, BMv2 would block, and packets would enter the tree in the order of their arrival, whatever their
+level. Who starts a BMv2 borrows its sockets and gives them the buffers that deep queues need
+(`enlarge`). Elsewhere they have the machine's default.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _SO_SNDBUFFORCE = 32
 
 
 def socket_bytes(frame_bytes: int) -> int:
-    """Return the bytes that the kernel charges a packet socket for one frame: a power of two, and a header."""
+    """Return the bytes that the kernel charges a packet socket for one frame: a power of two, and a
+    header.
+    """
     return (1 << (frame_bytes + 352 - 1).bit_length()) + 256
 
 
@@ -39,7 +42,9 @@ def send_buffer_bytes() -> int | None:
 
 
 def deepest_queue(frame_bytes: int, buffer_bytes: int) -> int:
-    """Return how many frames each queue of a port may hold so that all of them fit the send buffer."""
+    """Return how many frames each queue of a port may hold so that all of them fit the send
+    buffer.
+    """
     return buffer_bytes // (QUEUES * socket_bytes(frame_bytes))
 
 
@@ -49,8 +54,8 @@ def needed_buffer(frame_bytes: int, depth: int) -> int:
 
 
 def enlarge(process: int, buffer_bytes: int) -> None:
-    """Set the send buffers of the packet sockets of a process. Raise `OSError`: it takes CAP_NET_ADMIN, and the right
-    to trace the process."""
+    """Set the send buffers of the packet sockets of a process. Raise `OSError`: it takes
+    CAP_NET_ADMIN, and the right to trace the process."""
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
         try:
             if not str(descriptor.readlink()).startswith("socket:"):
@@ -67,8 +72,12 @@ def enlarge(process: int, buffer_bytes: int) -> None:
 
 
 def mtu_bytes(interface: str) -> int:
-    """Return the size of the interface's largest IP packet. Raise OSError where there is no such interface."""
-    # /sys/class/net shows the interfaces of the network namespace in which it was mounted, so it is not used.
+    """Return the size of the interface's largest IP packet.
+
+    Raise OSError where there is no such interface.
+    """
+    # /sys/class/net shows the interfaces of the network namespace in which it was mounted, so it is
+    # not used.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
         answer = fcntl.ioctl(here, _SIOCGIFMTU, struct.pack("16s16x", interface.encode()))
     (mtu,) = struct.unpack_from("i", answer, 16)

@@ -1,7 +1,7 @@
 """BMv2's own queues, configured through its Thrift service.
 
-With the bottleneck behind the switch, its own queues must neither limit nor drop: a burst waits in them only while the
-shaper's queues are full and the switch is held up in sending.
+With the bottleneck behind the switch, its own queues must neither limit nor drop: a burst waits in
+them only while the shaper's queues are full and the switch is held up in sending.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from echelon.switches.targets.bmv2.options import ServerAddress
 from echelon.switches.targets.rates import RatesError
 
 DEPTH_PACKETS = 1024
-"""The depth of every queue of every port. BMv2's input buffer holds as many packets, so all of them fit one queue."""
+"""The depth of every queue of every port.
+
+BMv2's input buffer holds as many packets, so all of them fit one queue.
+"""
 
 _SERVICE = "simple_switch"
 """The name of the service, which shares its port with others."""
@@ -55,8 +58,8 @@ def open_queues(server: ServerAddress) -> None:
             client.set_egress_priority_queue_depth(0, _TOP_QUEUE, DEPTH_PACKETS)
         except _library("thrift").TApplicationException:
             raise ThriftError(
-                f"the switch has fewer than {_TOP_QUEUE + 1} queues a port and would drop packets for the others; "
-                f"start it with --priority-queues {_TOP_QUEUE + 1}"
+                f"the switch has fewer than {_TOP_QUEUE + 1} queues a port and would drop packets"
+                f" for the others; start it with --priority-queues {_TOP_QUEUE + 1}"
             ) from None
 
 
@@ -74,7 +77,9 @@ def _connected(server: ServerAddress) -> Iterator[Any]:
     transports, protocols, core = _library("transport"), _library("protocol"), _library("thrift")
     # The accelerated protocol raises errors that have no common base.
     binary = _library("protocol.binary").TBinaryProtocol
-    socket = transports.TSocket(server.host, server.port, socket_timeout=_TIMEOUT_MS, connect_timeout=_TIMEOUT_MS)
+    socket = transports.TSocket(
+        server.host, server.port, socket_timeout=_TIMEOUT_MS, connect_timeout=_TIMEOUT_MS
+    )
     transport = transports.TBufferedTransport(socket)
     protocol = protocols.TMultiplexedProtocol(binary(transport), _SERVICE)
     try:
@@ -91,7 +96,9 @@ def _library(module: str) -> Any:
     try:
         return import_module(f"thriftpy2.{module}")
     except ModuleNotFoundError:
-        raise ThriftError("thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')") from None
+        raise ThriftError(
+            "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
+        ) from None
 
 
 @cache
@@ -102,8 +109,8 @@ def _service() -> Any:
 class ThriftRates:
     """A `QueueRates` that sets packets per second through BMv2's Thrift service.
 
-    It cannot limit a port: each queue has a clock of its own, so with all eight queues limited the port sends eight
-    times the rate, and no queue waits for another.
+    It cannot limit a port: each queue has a clock of its own, so with all eight queues limited the
+    port sends eight times the rate, and no queue waits for another.
     """
 
     can_limit_queues = True

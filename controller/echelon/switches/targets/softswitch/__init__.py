@@ -1,4 +1,6 @@
-"""The embedded switch: tables by P4Runtime, queues by gNMI at the same address, in real or virtual time."""
+"""The embedded switch: tables by P4Runtime, queues by gNMI at the same address, in real or virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ class SoftswitchLauncher(ExecutableLauncher):
     unix_ports = True
 
     def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
-        rates = [word for port, rate_bps in place.rates_bps.items() for word in ("--port-rate", f"{port}={rate_bps}")]
+        rates = [
+            word
+            for port, rate_bps in place.rates_bps.items()
+            for word in ("--port-rate", f"{port}={rate_bps}")
+        ]
         depth = [] if place.queue_bytes is None else ["--queue-depth", str(place.queue_bytes)]
         return [*rates, *depth]
 

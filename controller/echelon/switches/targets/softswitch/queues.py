@@ -1,4 +1,6 @@
-"""The queues of a softswitch, by gNMI: OpenConfig's QoS paths, with softswitch's own leaves where it has none."""
+"""The queues of a softswitch, by gNMI: OpenConfig's QoS paths, with softswitch's own leaves where
+it has none.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ ANSWER_S = 10.0
 
 _QUEUE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config")
 
-_EVERY_QUEUE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/config")
+_EVERY_QUEUE = GNMIPath(
+    "qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/config"
+)
 
-_EVERY_STATE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/state")
+_EVERY_STATE = GNMIPath(
+    "qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/state"
+)
 
 _PORT_STATE = GNMIPath("interfaces/interface[name=*]/state/oper-status")
 
@@ -48,7 +54,10 @@ def _leaves(setting: QueueSetting) -> dict[str, object]:
 
 
 class GnmiQueues:
-    """A `QueueDriver` that uses the gNMI client of the session. Each call may take `answer_s` seconds."""
+    """A `QueueDriver` that uses the gNMI client of the session.
+
+    Each call may take `answer_s` seconds.
+    """
 
     def __init__(self, switch: str, answer_s: float = ANSWER_S) -> None:
         self._switch = switch
@@ -85,17 +94,25 @@ class GnmiQueues:
             updates = await self._connected().get(_EVERY_STATE)
         for update in updates:
             if update.path.last != "name":
-                place = int(update.path["interface", "interface-id"]), int(update.path["queue", "name"])
+                place = (
+                    int(update.path["interface", "interface-id"]),
+                    int(update.path["queue", "name"]),
+                )
                 leaves[place][update.path.last] = int(update.value)
         return {
-            place: QueueCount(state["transmit-pkts"], state["transmit-octets"], state["dropped-pkts"])
+            place: QueueCount(
+                state["transmit-pkts"], state["transmit-octets"], state["dropped-pkts"]
+            )
             for place, state in leaves.items()
         }
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:
         """Apply the settings in one Set, which the switch carries out as a whole or not at all."""
         updates = [
-            (_path(setting.port, setting.queue), gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()))
+            (
+                _path(setting.port, setting.queue),
+                gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()),
+            )
             for setting in settings
         ]
         if updates:
@@ -106,7 +123,9 @@ class GnmiQueues:
         down: set[int] = set()
 
         def note(update: GNMIUpdate) -> None:
-            (down.discard if update.value == "UP" else down.add)(int(update.path["interface", "name"]))
+            (down.discard if update.value == "UP" else down.add)(
+                int(update.path["interface", "name"])
+            )
 
         subscription = self._connected().subscribe()
         subscription.on_change(_PORT_STATE)
@@ -119,15 +138,17 @@ class GnmiQueues:
                 note(update)
                 yield frozenset(down)
         except GNMIClientError as error:
-            raise SouthboundError(f"switch {self._switch}: ports cannot be watched: {error.message}") from None
+            raise SouthboundError(
+                f"switch {self._switch}: ports cannot be watched: {error.message}"
+            ) from None
         finally:
             subscription.cancel()
 
     def _connected(self) -> GNMIClient:
         if self._client is None:
             raise SouthboundError(
-                f"switch {self._switch}: does not serve gNMI, which configures the queues of a softswitch; "
-                "if it is another kind of switch, set `target` in its entry"
+                f"switch {self._switch}: does not serve gNMI, which configures the queues of a"
+                " softswitch; if it is another kind of switch, set `target` in its entry"
             )
         return self._client
 
@@ -138,15 +159,21 @@ class GnmiQueues:
             async with deadline(self._answer_s, self._switch, what):
                 yield
         except GNMIClientError as error:
-            raise SouthboundError(f"switch {self._switch}: {what} refused: {error.message}") from None
+            raise SouthboundError(
+                f"switch {self._switch}: {what} refused: {error.message}"
+            ) from None
 
 
-_MAX_RATE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config/softswitch:max-rate")
+_MAX_RATE = GNMIPath(
+    "qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config/softswitch:max-rate"
+)
 _PORT_RATE = GNMIPath("interfaces/interface[name=0]/config/softswitch:port-rate")
 
 
 class GnmiRates:
-    """A `QueueRates` that sets bits per second through the gNMI service at the address of P4Runtime."""
+    """A `QueueRates` that sets bits per second through the gNMI service at the address of
+    P4Runtime.
+    """
 
     can_limit_queues = True
     can_limit_ports = True
@@ -156,7 +183,9 @@ class GnmiRates:
         self._stub = gnmi_grpc.gNMIStub(grpc.insecure_channel(address))
 
     def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
-        path = _MAX_RATE.set("interface", **{"interface-id": str(port)}).set("queue", name=str(queue))
+        path = _MAX_RATE.set("interface", **{"interface-id": str(port)}).set(
+            "queue", name=str(queue)
+        )
         self._set(path, packets_per_s * frame_bytes * 8)
 
     def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
@@ -164,7 +193,9 @@ class GnmiRates:
 
     def _set(self, path: GNMIPath, value: int) -> None:
         # JSON_IETF carries 64-bit numbers as strings (RFC 7951, section 6.1).
-        update = gnmi.Update(path=path.path, val=gnmi.TypedValue(json_ietf_val=json.dumps(str(value)).encode()))
+        update = gnmi.Update(
+            path=path.path, val=gnmi.TypedValue(json_ietf_val=json.dumps(str(value)).encode())
+        )
         try:
             self._stub.Set(gnmi.SetRequest(update=[update]), timeout=TIMEOUT_S)
         except grpc.RpcError as error:

@@ -40,7 +40,9 @@ def address(src_pair: int = 0x101, dst_pair: int = 0x202) -> QueuePairAddress:
 
 
 def by_scapy(frame: bytes) -> Ether:
-    """Return scapy's frame with the same content, whose checksums, lengths and CRC it computes anew."""
+    """Return scapy's frame with the same content, whose checksums, lengths and CRC it computes
+    anew.
+    """
     seen = Ether(frame)
     for layer, names in ((IP, ("len", "chksum")), (UDP, ("len",)), (BTH, ("icrc",))):
         for name in names:
@@ -67,7 +69,13 @@ def test_scapy_builds_and_reads_the_same_frames(
     frame = frames.write(opcode, psn, payload, message, asks=asks)
     assert bytes(by_scapy(frame)) == frame
     bth = Ether(frame)[BTH]
-    assert (bth.opcode, bth.dqpn, bth.psn, bth.ackreq, bth.padcount) == (opcode, pair, psn, asks, -payload % 4)
+    assert (bth.opcode, bth.dqpn, bth.psn, bth.ackreq, bth.padcount) == (
+        opcode,
+        pair,
+        psn,
+        asks,
+        -payload % 4,
+    )
     assert parse(frame) == Packet(opcode, pair, psn, asks, payload, 0, before)
 
 
@@ -83,7 +91,9 @@ def test_acknowledgements_are_scapys(psn: int, syndrome: int, messages: int) -> 
 
 
 def test_the_crc_of_a_captured_packet() -> None:
-    """A congestion notification of a ConnectX-4 Lx, which scapy's own tests have, too (test/contrib/roce.uts)."""
+    """A congestion notification of a ConnectX-4 Lx, which scapy's own tests have, too
+    (test/contrib/roce.uts).
+    """
     captured = bytes.fromhex(
         "e41d2dab2bc27cfe90643b32080045c2003c718c4000401191610a0011010a001201000012b7002800008100ffff4000"
         "0118" + "00" * 20 + "82fd002a"
@@ -95,7 +105,15 @@ def test_the_crc_of_a_captured_packet() -> None:
 @pytest.mark.parametrize("payload", [0, 5, 1024])
 def test_what_routers_change_leaves_the_crc_right_and_nothing_else_does(payload: int) -> None:
     frame = PairFrames(address()).write(WRITE_FIRST, 77, payload, 4096, asks=True)
-    may_change = {15, 22, 24, 25, 40, 41, 46}  # type of service, time to live, checksums, congestion bits
+    may_change = {
+        15,
+        22,
+        24,
+        25,
+        40,
+        41,
+        46,
+    }  # type of service, time to live, checksums, congestion bits
     for at in range(14, len(frame)):
         other = bytearray(frame)
         other[at] ^= random.Random(at).randrange(1, 256)

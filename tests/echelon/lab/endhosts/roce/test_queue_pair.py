@@ -1,4 +1,6 @@
-"""Go-back-N: whatever a network does to packets, every byte arrives once and in order, and nothing else is sent."""
+"""Go-back-N: whatever a network does to packets, every byte arrives once and in order, and nothing
+else is sent.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from echelon_lab.endhosts.shim import PacketTally
 from echelon_lab.endhosts.transport import MAX_BACKOFF
 from tests.drawing import examples
 
-ADDRESS = QueuePairAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC000, 5, 6)
+ADDRESS = QueuePairAddress(
+    "02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC000, 5, 6
+)
 TIMEOUT_NS = 10_000_000
 
 
@@ -54,8 +58,12 @@ class Path:
         self.clock, self.tally = toy_clock(), PacketTally()
         self.requester = Requester(ADDRESS, settings, self.tally, first_psn)
         self.responder = Responder(ADDRESS, self.tally, first_psn)
-        self.there = toy_link(self.clock, 10**8, 50_000, self._arrive, *([] if fate is None else [fate]))
-        self.back = toy_link(self.clock, 10**8, 50_000, self._answer, *([] if fate_back is None else [fate_back]))
+        self.there = toy_link(
+            self.clock, 10**8, 50_000, self._arrive, *([] if fate is None else [fate])
+        )
+        self.back = toy_link(
+            self.clock, 10**8, 50_000, self._answer, *([] if fate_back is None else [fate_back])
+        )
 
     @property
     def sent(self) -> list[Packet]:
@@ -86,7 +94,9 @@ class Path:
         self._transmit(self.requester.on_packet(now_ns, read(frame)))
 
 
-def trouble(seed: int, lose: float, repeat: float, hold: float) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
+def trouble(
+    seed: int, lose: float, repeat: float, hold: float
+) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
     rng, in_a_row = Random(seed), [0]
 
     def fate(_number: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -95,7 +105,9 @@ def trouble(seed: int, lose: float, repeat: float, hold: float) -> Callable[[int
             return []
         in_a_row[0] = 0
         copies = 2 if rng.random() < repeat else 1
-        return [(rng.randrange(1_000_000) if rng.random() < hold else 0, frame) for _ in range(copies)]
+        return [
+            (rng.randrange(1_000_000) if rng.random() < hold else 0, frame) for _ in range(copies)
+        ]
 
     return fate
 
@@ -108,7 +120,11 @@ def packets_of(sizes: list[int], settings: PairSettings) -> list[tuple[int, int]
             end = min(size, message + settings.message_bytes)
             starts = range(message, end, settings.mtu)
             for at in starts:
-                kinds = {(True, True): WRITE_ONLY, (True, False): WRITE_FIRST, (False, True): WRITE_LAST}
+                kinds = {
+                    (True, True): WRITE_ONLY,
+                    (True, False): WRITE_FIRST,
+                    (False, True): WRITE_LAST,
+                }
                 opcode = kinds.get((at == message, at + settings.mtu >= end), WRITE_MIDDLE)
                 out.append((opcode, min(end, at + settings.mtu) - at))
     return out
@@ -146,7 +162,12 @@ def test_every_byte_arrives_once_and_in_order(
 ) -> None:
     settings = PairSettings(mtu, window, mtu * packets_of_message, TIMEOUT_NS)
     path = Path(
-        toy_clock, toy_link, settings, first_psn, trouble(seed, lose, repeat, hold), trouble(~seed, lose, repeat, hold)
+        toy_clock,
+        toy_link,
+        settings,
+        first_psn,
+        trouble(seed, lose, repeat, hold),
+        trouble(~seed, lose, repeat, hold),
     )
     for size in sizes:
         path.write(size)
@@ -154,9 +175,12 @@ def test_every_byte_arrives_once_and_in_order(
     expected = packets_of(sizes, settings)
     assert path.responder.received_bytes == sum(sizes) == sum(length for _, length in expected)
     assert path.requester.deadline_ns is None
-    # A number stands for one packet, whenever it is sent, and numbers are sent in their order the first time.
+    # A number stands for one packet, whenever it is sent, and numbers are sent in their order the
+    # first time.
     places = [(packet.psn - first_psn) % NUMBERS for packet in path.sent]
-    assert [(packet.opcode, packet.payload_bytes) for packet in path.sent] == [expected[place] for place in places]
+    assert [(packet.opcode, packet.payload_bytes) for packet in path.sent] == [
+        expected[place] for place in places
+    ]
     assert list(dict.fromkeys(places)) == list(range(len(expected)))
     assert len(places) - len(expected) == path.tally.retransmitted
     # After a packet comes the next one, or it goes back, by no more than a window.
@@ -173,17 +197,30 @@ def test_a_lost_packet_costs_one_nak_and_what_was_sent_behind_it(
 ) -> None:
     """Ten packets of one message are in flight, and one of them is lost."""
     settings = PairSettings(1024, 16, 10 * 1024, TIMEOUT_NS)
-    path = Path(toy_clock, toy_link, settings, first_psn, lambda number, frame: [] if number == lost else [(0, frame)])
+    path = Path(
+        toy_clock,
+        toy_link,
+        settings,
+        first_psn,
+        lambda number, frame: [] if number == lost else [(0, frame)],
+    )
     path.write(10 * 1024)
     path.clock.run()
     places = [(packet.psn - first_psn) % NUMBERS for packet in path.sent]
-    # Nobody misses the last one: the sender's time is up, for that and the one before, which asked for nothing.
+    # Nobody misses the last one: the sender's time is up, for that and the one before, which asked
+    # for nothing.
     first = 8 if lost == 9 else lost
     assert places == [*range(10), *range(first, 10)]
-    naks = [(answer.psn - first_psn) % NUMBERS for answer in path.answers if answer.syndrome == NAK_SEQUENCE]
+    naks = [
+        (answer.psn - first_psn) % NUMBERS
+        for answer in path.answers
+        if answer.syndrome == NAK_SEQUENCE
+    ]
     assert naks == ([] if lost == 9 else [lost])
     assert (path.there.frames[-1][0] >= TIMEOUT_NS) == (lost == 9)
-    assert path.tally == PacketTally(retransmitted=10 - first, duplicate=int(lost == 9), reordered=0)
+    assert path.tally == PacketTally(
+        retransmitted=10 - first, duplicate=int(lost == 9), reordered=0
+    )
 
 
 def test_only_what_the_window_holds_is_in_flight(toy_clock: Any, toy_link: Any) -> None:
@@ -194,7 +231,8 @@ def test_only_what_the_window_holds_is_in_flight(toy_clock: Any, toy_link: Any) 
     path.clock.run()
     acked = -1
     events = sorted(
-        [(at, 0, read(f)) for at, f in path.there.frames] + [(at, 1, read(f)) for at, f in path.back.frames]
+        [(at, 0, read(f)) for at, f in path.there.frames]
+        + [(at, 1, read(f)) for at, f in path.back.frames]
     )
     for _, _, packet in events:
         if packet.opcode == ACKNOWLEDGE:
@@ -204,7 +242,9 @@ def test_only_what_the_window_holds_is_in_flight(toy_clock: Any, toy_link: Any) 
 
 
 def test_time_outs_double_and_end(toy_clock: Any, toy_link: Any) -> None:
-    path = Path(toy_clock, toy_link, PairSettings(1024, 2, 4096, TIMEOUT_NS), 0, lambda _number, _frame: [])
+    path = Path(
+        toy_clock, toy_link, PairSettings(1024, 2, 4096, TIMEOUT_NS), 0, lambda _number, _frame: []
+    )
     path.write(1024)
     path.clock.run()
     times = [at for at, _ in path.there.frames]
@@ -223,7 +263,9 @@ def test_outdated_and_impossible_acknowledgements_are_ignored() -> None:
         assert not requester.on_packet(1, Packet(ACKNOWLEDGE, 5, psn, syndrome=ACK))
     for psn in (NUMBERS - 2, 4, 1000):
         assert not requester.on_packet(1, Packet(ACKNOWLEDGE, 5, psn, syndrome=NAK_SEQUENCE))
-    assert not requester.on_packet(1, Packet(ACKNOWLEDGE, 5, 2, syndrome=0x20)), "a receiver that is not ready"
+    assert not requester.on_packet(1, Packet(ACKNOWLEDGE, 5, 2, syndrome=0x20)), (
+        "a receiver that is not ready"
+    )
     assert requester.deadline_ns == TIMEOUT_NS
     assert not requester.on_packet(2, Packet(ACKNOWLEDGE, 5, 2, syndrome=ACK))
     assert requester.deadline_ns is None

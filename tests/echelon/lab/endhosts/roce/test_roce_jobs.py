@@ -26,7 +26,13 @@ from echelon_lab.virtual import run as virtual_run
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 TOPOLOGIES = Path(__file__).parents[5] / "topologies"
-RECOGNITION: Any = {"by": "bytes", "protocol": "roce", "queue_pair": 0x100, "mtu": "1024 B", "idle_gap": "125 ms"}
+RECOGNITION: Any = {
+    "by": "bytes",
+    "protocol": "roce",
+    "queue_pair": 0x100,
+    "mtu": "1024 B",
+    "idle_gap": "125 ms",
+}
 MESSAGE_BYTES = 16 * 1024
 
 
@@ -34,7 +40,9 @@ def ring(workers: int, gradient: int) -> JobSpec:
     names = tuple(f"h{number}" for number in range(1, workers + 1))
     data = Data(compute="20 ms", gradient=f"{gradient} B")  # type: ignore[arg-type]
     recognition = RecognitionSpec.model_validate(RECOGNITION)
-    return JobSpec(job="ring", parallelism="data", workers=names, data=data, recognition=recognition)
+    return JobSpec(
+        job="ring", parallelism="data", workers=names, data=data, recognition=recognition
+    )
 
 
 class Rig:
@@ -44,7 +52,9 @@ class Rig:
         of_job: Mapping[str, Identity] = identities_of(self.job, 1, spec, self.fabric)
         identities = {(self.job.name, flow): identity for flow, identity in of_job.items()}
         nics = dict.fromkeys(self.fabric.hosts, hub)
-        self.emulator = TrainingEmulator(clock, nics, self.fabric, [self.job], identities, **settings)
+        self.emulator = TrainingEmulator(
+            clock, nics, self.fabric, [self.job], identities, **settings
+        )
         for name, host in self.fabric.hosts.items():
             hub.attach(host.mac, self.emulator.hosts[name].deliver)
 
@@ -97,11 +107,14 @@ def test_losses_are_made_good(clock: Any, toy_hub: Any) -> None:
 def test_a_queue_pair_without_a_way_ends_the_run_with_its_name(clock: Any, toy_hub: Any) -> None:
     rig = Rig(clock, toy_hub(clock, 10**9), ring(2, 10_000), iterations=1)
     rig.hub.link.fate = lambda _number, _frame: []
-    with pytest.raises(RunError, match=r"^job ring: connection from h[12] to h[12]: nothing was acknowledged through"):
+    with pytest.raises(
+        RunError,
+        match=r"^job ring: connection from h[12] to h[12]: nothing was acknowledged through",
+    ):
         rig.run()
 
 
-# --- through switches, with a controller ----------------------------------------------------------------------------
+# -- through switches, with a controller -----------------------------------------------------------
 
 
 def pair(**changes: Any) -> Scenario:
@@ -111,7 +124,9 @@ def pair(**changes: Any) -> Scenario:
     for name, spec in made.specs.items():
         data = Data(compute="500 ms", gradient="500 kB")  # type: ignore[arg-type]
         recognition = RecognitionSpec.model_validate(RECOGNITION)
-        specs[name] = spec.model_copy(update={"data": data, "recognition": recognition, "start": spec.start / 4})
+        specs[name] = spec.model_copy(
+            update={"data": data, "recognition": recognition, "start": spec.start / 4}
+        )
     jobs: tuple[Job, ...] = tuple(build_job(spec) for spec in specs.values())
     transport = replace(made.transport, message_bytes=MESSAGE_BYTES)
     return replace(made, jobs=jobs, specs=specs, iterations=5, transport=transport, **changes)
@@ -120,7 +135,9 @@ def pair(**changes: Any) -> Scenario:
 @cache
 def run(policy: str, queue_bytes: int | None = None) -> PolicyRun:
     scenario = pair(queue_bytes=queue_bytes)
-    return virtual_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None)
+    return virtual_run.run(
+        scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None
+    )
 
 
 def mean_iteration_s(result: PolicyRun) -> float:
@@ -134,7 +151,9 @@ def mean_iteration_s(result: PolicyRun) -> float:
 
 
 def events_of_iterations(result: PolicyRun) -> list[float]:
-    """Return how many digests each switch sent in an iteration of a job: of four flows, the start and the end."""
+    """Return how many digests each switch sent in an iteration of a job: of four flows, the start
+    and the end.
+    """
     finished = sum(len(record.finished) for record in result.records.values())
     return [switch.digests / finished for switch in result.switches.values()]
 

@@ -24,8 +24,8 @@ class _Way:
 
 
 class Path:
-    """One connection, `there` for its data and `back` for the acknowledgements; a link drops what would wait longer
-    than `queue_bytes`."""
+    """One connection, `there` for its data and `back` for the acknowledgements; a link drops what
+    would wait longer than `queue_bytes`."""
 
     def __init__(
         self,
@@ -48,15 +48,20 @@ class Path:
         self.there = link(clock, rate_bps, delay_ns, self.dst.deliver, there)
         self.back = link(clock, rate_bps, delay_ns, self.src.deliver, back)
         out.send, home.send = self.there.send, self.back.send
-        self.connection = Connection(self.src, self.dst, address, settings, self._on_lost, self.tally)
+        self.connection = Connection(
+            self.src, self.dst, address, settings, self._on_lost, self.tally
+        )
 
     def _on_lost(self) -> None:
         self.lost += 1
 
     def write(self, size_bytes: int) -> None:
-        """Write bytes, and record their arrival in `received`: (time in ns, bytes of the connection)."""
+        """Write bytes, and record their arrival in `received`: (time in ns, bytes of the
+        connection).
+        """
         self.connection.write(
-            size_bytes, lambda: self.received.append((self.clock.now_ns, self.connection.received_bytes))
+            size_bytes,
+            lambda: self.received.append((self.clock.now_ns, self.connection.received_bytes)),
         )
 
 

@@ -1,7 +1,7 @@
 """Our ends against the kernel's, through a TAP interface: run in a network namespace of its own.
 
-Prints one JSON object of what came out. Arguments: ``send`` or ``receive`` (what our end does), bytes, part of the
-packets that are lost each way, and 0 or 1 for ECN.
+Prints one JSON object of what came out. Arguments: ``send`` or ``receive`` (what our end does),
+bytes, part of the packets that are lost each way, and 0 or 1 for ECN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from echelon_lab.endhosts.tcp.frames import ECT0, KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
+from echelon_lab.endhosts.tcp.frames import (
+    ECT0,
+    KEY,
+    PROTOCOL,
+    SYN,
+    TCP,
+    Segment,
+    TcpAddress,
+    parse,
+    parse_options,
+)
 from echelon_lab.endhosts.tcp.sender import TcpSender, TcpSettings
 from echelon_lab.endhosts.tcp.stack import TcpReceiver
 

@@ -1,4 +1,6 @@
-"""The rules of the RFCs for a sender and a receiver, on networks where the outcome can be worked out by hand."""
+"""The rules of the RFCs for a sender and a receiver, on networks where the outcome can be worked
+out by hand.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def test_handshake_then_ten_segments_then_twice_as_many(path: Callable[..., Any]
     p.connection.open()
     p.clock.run()
     times = [time_ms for time_ms, _ in data_of(p)]
-    # The SYN is answered after a round trip of 10 ms; every second segment is acknowledged and lets 2 + 2 go.
+    # The SYN is answered after a round trip of 10 ms; every second segment is acknowledged and lets
+    # 2 + 2 go.
     assert [times.count(10 * round_trip) for round_trip in (1, 2, 3)] == [10, 20, 40]
     assert [first for _, first in data_of(p)] == [n * MSS for n in range(70)]
     assert p.received == [(35 * MS + p.received[0][0] % MS, 70 * MSS)]
@@ -76,7 +79,9 @@ def test_a_lone_segment_is_acknowledged_after_40_ms(path: Callable[..., Any]) ->
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_syn_is_sent_again_after_a_second_then_two(path: Callable[..., Any], lost: int) -> None:
+def test_a_lost_syn_is_sent_again_after_a_second_then_two(
+    path: Callable[..., Any], lost: int
+) -> None:
     p = path(PACKET, rate_bps=FAST, there=lose(*range(lost)))
     p.write(20 * MSS)
     p.connection.open()
@@ -94,15 +99,17 @@ def test_fast_retransmit_after_three_duplicates(path: Callable[..., Any]) -> Non
     p.connection.establish()
     p.write(10 * MSS)
     p.clock.run()
-    # Segments 3 to 9 arrive ahead of 2: seven duplicates at 10 ms, of which the third sends 2 again. The time-out would
-    # have taken 200 ms.
+    # Segments 3 to 9 arrive ahead of 2: seven duplicates at 10 ms, of which the third sends 2
+    # again. The time-out would have taken 200 ms.
     assert data_of(p)[10:] == [(10, 2 * MSS)]
     assert [acked // MSS for _, acked in acks_of(p)] == [2, *[2] * 7, 10]
     assert p.received == [(15 * MS + p.received[0][0] % MS, 10 * MSS)]
     assert (p.tally.retransmitted, p.tally.timeouts) == (1, 0)
 
 
-def test_new_reno_sends_one_more_of_several_losses_each_round_trip(path: Callable[..., Any]) -> None:
+def test_new_reno_sends_one_more_of_several_losses_each_round_trip(
+    path: Callable[..., Any],
+) -> None:
     p = path(PACKET, rate_bps=FAST, delay_ns=5 * MS, there=lose(2, 4, 6))
     p.connection.establish()
     p.write(10 * MSS)
@@ -142,12 +149,15 @@ def test_time_outs_double(path: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("segments", [200, 20])
-def test_a_time_out_that_was_impatience_costs_one_segment(path: Callable[..., Any], segments: int) -> None:
-    """Nothing is lost when everything is held up for 300 ms, as in a starved queue, whether there is more to send or
-    not (RFC 3522).
+def test_a_time_out_that_was_impatience_costs_one_segment(
+    path: Callable[..., Any], segments: int
+) -> None:
+    """Nothing is lost when everything is held up for 300 ms, as in a starved queue, whether there
+    is more to send or not (RFC 3522).
     """
 
-    # What was sent at 10 ms reaches its destination at once at 310 ms, and what was sent again at 210 ms behind it.
+    # What was sent at 10 ms reaches its destination at once at 310 ms, and what was sent again at
+    # 210 ms behind it.
     def starved(number: int, frame: bytes) -> list[tuple[int, bytes]]:
         return [(max(0, 305 * MS + number * 1000 - p.clock.now_ns) if number >= 10 else 0, frame)]
 
@@ -176,7 +186,10 @@ def test_starved_for_several_time_outs(path: Callable[..., Any]) -> None:
 
 def test_three_duplicates_that_were_only_reordering_are_forgiven(path: Callable[..., Any]) -> None:
     p = path(
-        PACKET, rate_bps=FAST, delay_ns=5 * MS, there=lambda number, frame: [(7 * MS if number == 2 else 0, frame)]
+        PACKET,
+        rate_bps=FAST,
+        delay_ns=5 * MS,
+        there=lambda number, frame: [(7 * MS if number == 2 else 0, frame)],
     )
     p.connection.establish()
     p.write(60 * MSS)
@@ -198,7 +211,9 @@ def test_a_time_out_that_was_right_begins_anew(path: Callable[..., Any]) -> None
 def test_what_is_idle_for_longer_than_a_time_out_starts_slowly(
     path: Callable[..., Any], pause_ms: int, burst: int
 ) -> None:
-    """The window grows as long as it limits the sender: 50 segments open it to 32 (RFC 5681, 4.1)."""
+    """The window grows as long as it limits the sender: 50 segments open it to 32 (RFC 5681,
+    4.1).
+    """
     p = path(PACKET, rate_bps=FAST, delay_ns=5 * MS)
     p.connection.establish()
     p.write(50 * MSS)
@@ -240,10 +255,13 @@ def test_a_mark_halves_the_window_without_loss(path: Callable[..., Any]) -> None
     segments = [parse(frame) for _, frame in p.there.frames[1:]]
     assert {s.ecn for s in segments if s.length_bytes} == {ECT0}
     assert {s.ecn for s in segments if not s.length_bytes} <= {0}
-    # 10 segments in flight when the echo comes (RFC 5681: half of them stay); CWR once, on the first new one after it.
+    # 10 segments in flight when the echo comes (RFC 5681: half of them stay); CWR once, on the
+    # first new one after it.
     reduced = [index for index, s in enumerate(segments) if s.flags & CWR]
     assert len(reduced) == 1
-    echoes = [index for index, (_, frame) in enumerate(p.back.frames[1:]) if parse(frame).flags & ECE]
+    echoes = [
+        index for index, (_, frame) in enumerate(p.back.frames[1:]) if parse(frame).flags & ECE
+    ]
     assert echoes
     assert echoes == list(range(echoes[0], echoes[0] + len(echoes)))
     assert p.tally.retransmitted == 0
@@ -261,12 +279,16 @@ def test_without_ecn_at_both_ends_nothing_may_be_marked(path: Callable[..., Any]
     p.connection.open()
     p.clock.run()
     assert {parse(frame).ecn for _, frame in p.there.frames} == {0}
-    assert not any(parse(frame).flags & (ECE | CWR) for _, frame in (*p.there.frames, *p.back.frames))
+    assert not any(
+        parse(frame).flags & (ECE | CWR) for _, frame in (*p.there.frames, *p.back.frames)
+    )
 
 
 def test_reordering_is_counted_by_what_was_sent_later(path: Callable[..., Any]) -> None:
     # Segment 3 comes behind 4 and 5.
-    p = path(PACKET, rate_bps=FAST, there=lambda number, frame: [(2 * MS if number == 3 else 0, frame)])
+    p = path(
+        PACKET, rate_bps=FAST, there=lambda number, frame: [(2 * MS if number == 3 else 0, frame)]
+    )
     p.connection.establish()
     p.write(6 * MSS)
     p.clock.run()
@@ -283,7 +305,9 @@ def test_a_probe_opens_a_window_that_was_closed(path: Callable[..., Any]) -> Non
     peer = SegmentFrames(p.connection.address.reversed(), window=0)
     sender.write(0, 100)
     sender.open(0)
-    assert sender.on_segment(0, parse(peer.build_syn(0, 1, SYN | ACK, Options(1000, 0), 0)), Options(1000, 0))
+    assert sender.on_segment(
+        0, parse(peer.build_syn(0, 1, SYN | ACK, Options(1000, 0), 0)), Options(1000, 0)
+    )
     assert sender.deadline_ns is not None
     (probe,) = sender.on_deadline(sender.deadline_ns)
     assert parse(probe).length_bytes == 1
@@ -314,8 +338,12 @@ def test_growth_by_bytes() -> None:
 
 
 def test_nothing_grows_while_marks_are_echoed(path: Callable[..., Any]) -> None:
-    """RFC 3168, 6.1.2: a window in which every segment is marked is followed by half of it, down to two segments."""
-    p = path(TcpSettings(1250, ecn=True), rate_bps=FAST, delay_ns=5 * MS, there=mark(*range(1, 100)))
+    """RFC 3168, 6.1.2: a window in which every segment is marked is followed by half of it, down to
+    two segments.
+    """
+    p = path(
+        TcpSettings(1250, ecn=True), rate_bps=FAST, delay_ns=5 * MS, there=mark(*range(1, 100))
+    )
     p.write(40 * MSS)
     p.connection.open()
     p.clock.run()

@@ -1,4 +1,6 @@
-"""Whatever a network does to packets, every byte arrives once and in order, and both ends come to an end."""
+"""Whatever a network does to packets, every byte arrives once and in order, and both ends come to
+an end.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ S = 1000 * MS
 
 
 class Trouble:
-    """A fault model that loses, repeats and holds up packets, at random but always alike; not `patience` times in a
-    row.
+    """A fault model that loses, repeats and holds up packets, at random but always alike; not
+    `patience` times in a row.
     """
 
     def __init__(self, seed: int, lose: float, repeat: float, hold: float, hold_ns: int) -> None:
@@ -37,7 +39,10 @@ class Trouble:
             return []
         self._in_a_row = 0
         copies = 2 if rng.random() < self._repeat else 1
-        return [(rng.randrange(self._hold_ns) if rng.random() < self._hold else 0, frame) for _ in range(copies)]
+        return [
+            (rng.randrange(self._hold_ns) if rng.random() < self._hold else 0, frame)
+            for _ in range(copies)
+        ]
 
 
 class Books:
@@ -102,7 +107,10 @@ def test_every_byte_once_and_in_order(
     there = Trouble(seed, lose, repeat, hold, hold_ms * MS)
     back = Trouble(seed + 1, lose, repeat, hold, hold_ms * MS)
     path = new_path(
-        TcpSettings(packet, receive_window_bytes=window, ecn=ecn), rate_bps=100_000_000, there=there, back=back
+        TcpSettings(packet, receive_window_bytes=window, ecn=ecn),
+        rate_bps=100_000_000,
+        there=there,
+        back=back,
     )
     Books(path)
     at_ns = 0
@@ -136,7 +144,10 @@ def test_a_silent_peer_is_given_up(path: Callable[..., Any], established: bool) 
     assert p.lost == 1
     assert p.received == []
     assert p.tally.timeouts == MAX_TIMEOUTS
-    waits_ns = [later - sooner for (sooner, _), (later, _) in zip(p.there.frames, p.there.frames[1:], strict=False)]
+    waits_ns = [
+        later - sooner
+        for (sooner, _), (later, _) in zip(p.there.frames, p.there.frames[1:], strict=False)
+    ]
     # Twice as long each time, from a second on, to a minute at most.
     assert waits_ns == [min(2**n, 60) * S for n in range(MAX_TIMEOUTS)]
 
@@ -163,10 +174,16 @@ def test_the_sequence_number_goes_round(new_path: Callable[..., Any]) -> None:
 
     from tests.echelon.lab.endhosts.tcp import conftest
 
-    ports = [port for port in range(1, 65536) if _isn(replace(conftest.ADDRESS, src_port=port)) > 2**32 - 60_000]
+    ports = [
+        port
+        for port in range(1, 65536)
+        if _isn(replace(conftest.ADDRESS, src_port=port)) > 2**32 - 60_000
+    ]
     assert ports
     p = new_path(
-        TcpSettings(), address=replace(conftest.ADDRESS, src_port=ports[0]), there=Trouble(1, 0.02, 0.1, 0.1, 20 * MS)
+        TcpSettings(),
+        address=replace(conftest.ADDRESS, src_port=ports[0]),
+        there=Trouble(1, 0.02, 0.1, 0.1, 20 * MS),
     )
     Books(p)
     p.write(200_000)

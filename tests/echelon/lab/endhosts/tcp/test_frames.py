@@ -31,7 +31,12 @@ u32 = st.integers(0, 2**32 - 1)
 octet = st.integers(0, 255)
 addresses = st.builds(
     lambda a, b, sport, dport: TcpAddress(
-        "02:00:00:00:00:0a", "02:00:00:00:00:0b", ".".join(map(str, a)), ".".join(map(str, b)), sport, dport
+        "02:00:00:00:00:0a",
+        "02:00:00:00:00:0b",
+        ".".join(map(str, a)),
+        ".".join(map(str, b)),
+        sport,
+        dport,
     ),
     st.tuples(*[octet] * 4),
     st.tuples(*[octet] * 4),
@@ -46,7 +51,10 @@ def same_checksums(frame: bytes) -> None:
     wanted = Ether(frame)
     del wanted[IP].chksum, wanted[TCP].chksum
     wanted = Ether(wanted.build())
-    assert (given_packet[IP].chksum, given_packet[TCP].chksum) == (wanted[IP].chksum, wanted[TCP].chksum)
+    assert (given_packet[IP].chksum, given_packet[TCP].chksum) == (
+        wanted[IP].chksum,
+        wanted[TCP].chksum,
+    )
 
 
 @settings(deadline=None)
@@ -81,11 +89,23 @@ def test_segments_as_scapy_has_them(
     packet = Ether(frame)
     assert (packet.src, packet.dst) == (address.src_mac, address.dst_mac)
     ip, tcp = packet[IP], packet[TCP]
-    assert (ip.src, ip.dst, ip.len, ip.tos) == (address.src_ip, address.dst_ip, 40 + options + length, ecn)
+    assert (ip.src, ip.dst, ip.len, ip.tos) == (
+        address.src_ip,
+        address.dst_ip,
+        40 + options + length,
+        ecn,
+    )
     assert (ip.flags, ip.ihl, ip.id) == ("DF", 5, before & 0xFFFF)
-    assert (tcp.sport, tcp.dport, tcp.seq, tcp.ack) == (address.src_port, address.dst_port, seq, ack)
+    assert (tcp.sport, tcp.dport, tcp.seq, tcp.ack) == (
+        address.src_port,
+        address.dst_port,
+        seq,
+        ack,
+    )
     assert (int(tcp.flags), tcp.window, tcp.dataofs) == (flags, window, 5 + options // 4)
-    assert [option for option in tcp.options if option[0] != "NOP"] == ([("Timestamp", stamps)] if stamps else [])
+    assert [option for option in tcp.options if option[0] != "NOP"] == (
+        [("Timestamp", stamps)] if stamps else []
+    )
     same_checksums(frame)
     assert parse(frame)[:7] == (ecn, length, before & 0xFFFF, seq, ack, flags, window)
     assert parse(frame)[7:] == (stamps or (None, 0))
@@ -93,11 +113,27 @@ def test_segments_as_scapy_has_them(
 
 
 @settings(deadline=None)
-@given(addresses, u32, u32, st.integers(1, 65535), st.integers(0, 14), st.integers(0, 65535), st.tuples(u32, u32))
+@given(
+    addresses,
+    u32,
+    u32,
+    st.integers(1, 65535),
+    st.integers(0, 14),
+    st.integers(0, 65535),
+    st.tuples(u32, u32),
+)
 def test_syns_as_scapy_has_them(
-    address: TcpAddress, seq: int, ack: int, mss: int, scale: int, window: int, stamps: tuple[int, int]
+    address: TcpAddress,
+    seq: int,
+    ack: int,
+    mss: int,
+    scale: int,
+    window: int,
+    stamps: tuple[int, int],
 ) -> None:
-    frame = SegmentFrames(address).build_syn(seq, ack, SYN | ACK, Options(mss, scale, stamps), window)
+    frame = SegmentFrames(address).build_syn(
+        seq, ack, SYN | ACK, Options(mss, scale, stamps), window
+    )
     tcp = Ether(frame)[TCP]
     wanted = {"MSS": mss, "WScale": scale, "Timestamp": stamps}
     assert dict(option for option in tcp.options if option[0] != "NOP") == wanted
@@ -131,7 +167,10 @@ ADDRESS = TcpAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0
 
 def test_frames_are_numbered_in_the_order_of_sending() -> None:
     frames = SegmentFrames(ADDRESS)
-    sent = [frames.build_syn(0, 0, SYN, Options(1000, 0), 1000), *(frames.build(1, 1, ACK, 10) for _ in range(3))]
+    sent = [
+        frames.build_syn(0, 0, SYN, Options(1000, 0), 1000),
+        *(frames.build(1, 1, ACK, 10) for _ in range(3)),
+    ]
     assert [parse(frame).identification for frame in sent] == [0, 1, 2, 3]
 
 
@@ -141,7 +180,9 @@ def test_a_mark_on_the_way_is_seen() -> None:
     assert parse(bytes(frame)).ecn == CE
 
 
-@pytest.mark.parametrize(("window", "scale"), [(1, 0), (65535, 0), (65536, 1), (1_000_000, 4), ((1 << 30) - 1, 14)])
+@pytest.mark.parametrize(
+    ("window", "scale"), [(1, 0), (65535, 0), (65536, 1), (1_000_000, 4), ((1 << 30) - 1, 14)]
+)
 def test_window_scale(window: int, scale: int) -> None:
     assert window_scale(window) == scale
     assert window >> scale <= 65535

@@ -1,4 +1,6 @@
-"""Our ends against the kernel's TCP: real sockets behind a TAP interface, in a network namespace of their own."""
+"""Our ends against the kernel's TCP: real sockets behind a TAP interface, in a network namespace of
+their own.
+"""
 
 from __future__ import annotations
 

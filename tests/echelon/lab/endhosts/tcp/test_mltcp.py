@@ -13,8 +13,8 @@ MSS = 1000
 
 
 def growth(window: NewReno, total_bytes: int, round_trips: int = 40) -> float:
-    """Return the segments that the window gains in each round trip of congestion avoidance, at one place of the
-    iteration.
+    """Return the segments that the window gains in each round trip of congestion avoidance, at one
+    place of the iteration.
     """
     window.ssthresh = window.cwnd = 100 * MSS
     for _ in range(round_trips):
@@ -26,7 +26,9 @@ def growth(window: NewReno, total_bytes: int, round_trips: int = 40) -> float:
     return (window.cwnd - 100 * MSS) / MSS / round_trips
 
 
-@pytest.mark.parametrize(("part", "factor"), [(0, 0.25), (0.25, 0.6875), (0.5, 1.125), (0.75, 1.5625), (0.999, 2.0)])
+@pytest.mark.parametrize(
+    ("part", "factor"), [(0, 0.25), (0.25, 0.6875), (0.5, 1.125), (0.75, 1.5625), (0.999, 2.0)]
+)
 def test_the_increase_grows_with_progress(part: float, factor: float) -> None:
     """The increase is F(bytes_ratio) = 1.75 bytes_ratio + 0.25 segments for each round trip."""
     iteration_bytes = 1_000_000

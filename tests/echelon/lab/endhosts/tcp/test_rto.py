@@ -13,7 +13,10 @@ MS = 1_000_000
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(1, 10**10), min_size=1, max_size=60), st.sampled_from([0, 200 * MS, 1000 * MS]))
+@given(
+    st.lists(st.integers(1, 10**10), min_size=1, max_size=60),
+    st.sampled_from([0, 200 * MS, 1000 * MS]),
+)
 def test_as_in_the_rfc(rtts_ns: list[int], min_ns: int) -> None:
     timer = RetransmissionTimer(min_ns)
     srtt = rttvar = Fraction(0)

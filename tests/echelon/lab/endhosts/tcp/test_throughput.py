@@ -1,4 +1,6 @@
-"""Long-run throughput: what random loss leaves (Mathis et al. 1997), and how two connections share a queue."""
+"""Long-run throughput: what random loss leaves (Mathis et al. 1997), and how two connections share
+a queue.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,10 @@ ADDRESS = TcpAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0
 
 @pytest.mark.parametrize("p", [0.0025, 0.01])
 def test_throughput_under_random_loss(new_path: Callable[..., Any], p: float) -> None:
-    """The throughput is MSS / RTT * C / sqrt(p), where C is sqrt(3/2) if the window grows by a segment a round trip,
-    as it does by bytes, whatever the delay of acknowledgements. Real recoveries and time-outs take from it; losses
-    that fall into one window count once and add to it."""
+    """The throughput is MSS / RTT * C / sqrt(p), where C is sqrt(3/2) if the window grows by a
+    segment a round trip, as it does by bytes, whatever the delay of acknowledgements. Real
+    recoveries and time-outs take from it; losses that fall into one window count once and add to
+    it."""
     rng = Random(7)
     rtt_ns = 40 * MS
     path = new_path(
@@ -46,7 +49,9 @@ def test_throughput_under_random_loss(new_path: Callable[..., Any], p: float) ->
 
 
 class _Fork:
-    """Two connections from two hosts through one drop-tail queue; acknowledgements return by a line of their own."""
+    """Two connections from two hosts through one drop-tail queue; acknowledgements return by a line
+    of their own.
+    """
 
     def __init__(
         self,
@@ -93,21 +98,29 @@ def test_two_connections_share_a_queue_fairly_in_the_long_run(clock: Any, toy_li
     clock.run(until_ns=10 * S)
     before = [connection.received_bytes for connection in fork.connections]
     clock.run(until_ns=70 * S)
-    x, y = (connection.received_bytes - b for connection, b in zip(fork.connections, before, strict=True))
+    x, y = (
+        connection.received_bytes - b
+        for connection, b in zip(fork.connections, before, strict=True)
+    )
     assert (x + y) ** 2 / (2 * (x * x + y * y)) > 0.9  # Jain's index
     # And the line is full: payload of 1184 in 1250 bytes.
     assert (x + y) * 8 / 60 > 0.95 * 10_000_000 * 1184 / 1250
     assert fork.tally.retransmitted > 0
 
 
-def test_mltcp_gives_the_connection_that_is_further_the_larger_share(clock: Any, toy_link: Any) -> None:
-    """F is 2 for the first and 1/4 for the second. A window of AIMD grows with the root of its increase, so in theory
-    the first gets 2.8 times as much."""
+def test_mltcp_gives_the_connection_that_is_further_the_larger_share(
+    clock: Any, toy_link: Any
+) -> None:
+    """F is 2 for the first and 1/4 for the second. A window of AIMD grows with the root of its
+    increase, so in theory the first gets 2.8 times as much."""
     late = replace(TcpSettings(1250), aggressiveness=Aggressiveness(1, slope=0, intercept=2))
     early = replace(TcpSettings(1250), aggressiveness=Aggressiveness(1, slope=0, intercept=0.25))
     fork = _Fork(clock, toy_link, 50_000, (0, 3 * S), settings=(late, early))
     clock.run(until_ns=20 * S)
     before = [connection.received_bytes for connection in fork.connections]
     clock.run(until_ns=80 * S)
-    x, y = (connection.received_bytes - b for connection, b in zip(fork.connections, before, strict=True))
+    x, y = (
+        connection.received_bytes - b
+        for connection, b in zip(fork.connections, before, strict=True)
+    )
     assert x > 2 * y

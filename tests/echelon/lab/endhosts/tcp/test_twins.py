@@ -25,16 +25,28 @@ MS = 1_000_000
 S = 1000 * MS
 RATE_BPS = 100_000_000
 DELAY_NS = MS
-HOSTS = {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:0{at}") for at, name in enumerate(("a", "b"), start=1)}
+HOSTS = {
+    name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:0{at}")
+    for at, name in enumerate(("a", "b"), start=1)
+}
 
 pytestmark = needs("a C compiler")
 
 
 class Trouble:
-    """A fault model that loses, repeats, holds up and marks packets, at random but always alike; from `cut_ns` on
-    nothing passes."""
+    """A fault model that loses, repeats, holds up and marks packets, at random but always alike;
+    from `cut_ns` on nothing passes."""
 
-    def __init__(self, clock: Any, rng: Random, lose: float, repeat: float, hold: float, mark: float, cut_ns: int):
+    def __init__(
+        self,
+        clock: Any,
+        rng: Random,
+        lose: float,
+        repeat: float,
+        hold: float,
+        mark: float,
+        cut_ns: int,
+    ):
         self._clock, self._rng, self._cut_ns = clock, rng, cut_ns
         self._lose, self._repeat, self._hold, self._mark = lose, repeat, hold, mark
 
@@ -45,7 +57,10 @@ class Trouble:
         if frame[15] & 3 == 2 and rng.random() < self._mark:
             frame = frame[:15] + bytes([frame[15] | 3]) + frame[16:]
         copies = 2 if rng.random() < self._repeat else 1
-        return [(rng.randrange(100 * MS) if rng.random() < self._hold else 0, frame) for _ in range(copies)]
+        return [
+            (rng.randrange(100 * MS) if rng.random() < self._hold else 0, frame)
+            for _ in range(copies)
+        ]
 
 
 class InPython:
@@ -58,14 +73,20 @@ class InPython:
     def deliver(self, host: str, now_ns: int, frame: bytes) -> None:
         self.stacks[host].deliver(now_ns, frame)
 
-    def connect(self, src: str, dst: str, port: int, of: TcpSettings, on_lost: Callable[[], None], gone: Any) -> Any:
+    def connect(
+        self, src: str, dst: str, port: int, of: TcpSettings, on_lost: Callable[[], None], gone: Any
+    ) -> Any:
         source, destination = HOSTS[src], HOSTS[dst]
         address = TcpAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, port, 9)
-        return Connection(self.stacks[src], self.stacks[dst], address, of, on_lost, self.tally, gone)
+        return Connection(
+            self.stacks[src], self.stacks[dst], address, of, on_lost, self.tally, gone
+        )
 
 
 class InC:
-    """The two hosts in C, on a network in C of which Python is what is behind its functions (`NetworkInC`)."""
+    """The two hosts in C, on a network in C of which Python is what is behind its functions
+    (`NetworkInC`).
+    """
 
     def __init__(self, clock: Any, links: dict[str, Any]) -> None:
         self._clock, self._links = clock, links
@@ -77,7 +98,9 @@ class InC:
         ring = "void (*)(void *, uint64_t)"
         self._functions = {
             "call": ffi.callback(f"void (void *, int64_t, {ring}, void *, uint64_t)", self._call),
-            "tell": ffi.callback("void (void *, uint64_t)", lambda _clock, number: self._tells.append(number)),
+            "tell": ffi.callback(
+                "void (void *, uint64_t)", lambda _clock, number: self._tells.append(number)
+            ),
             "send": ffi.callback("void (void *, const uint8_t *, uint32_t, uint64_t)", self._send),
             "waits": ffi.callback("uint32_t (const void *, uint64_t)", lambda _nic, _urgency: 0),
         }
@@ -110,7 +133,9 @@ class InC:
         function, receiver = self._receivers[host]
         self._in_c(function, receiver, now_ns, self._ffi.from_buffer(frame), len(frame))
 
-    def connect(self, src: str, dst: str, port: int, of: TcpSettings, on_lost: Callable[[], None], gone: Any) -> Any:
+    def connect(
+        self, src: str, dst: str, port: int, of: TcpSettings, on_lost: Callable[[], None], gone: Any
+    ) -> Any:
         connection = self._tcp.connect((src, dst), (port, 9), of, self._counters, on_lost, gone)
         assert self._tcp.has((src, dst), (port, 9))
         return connection
@@ -129,7 +154,9 @@ class InC:
         self._clock.at(time_ns, self._in_c, function, what, value)
 
     def _send(self, nic: Any, data: Any, length: int, _urgency: int) -> None:
-        self._links[list(HOSTS)[int(self._ffi.cast("uintptr_t", nic)) - 1]].send(self._ffi.buffer(data, length)[:])
+        self._links[list(HOSTS)[int(self._ffi.cast("uintptr_t", nic)) - 1]].send(
+            self._ffi.buffer(data, length)[:]
+        )
 
     def _address(self, pointer: Any) -> int:
         return int(self._ffi.cast("uintptr_t", pointer))
@@ -137,7 +164,11 @@ class InC:
 
 flows = st.tuples(
     st.sampled_from([("a", "b"), ("b", "a")]),
-    st.lists(st.tuples(st.sampled_from([0, 1, 20, 150, 400]), st.integers(1, 150_000)), min_size=1, max_size=5),
+    st.lists(
+        st.tuples(st.sampled_from([0, 1, 20, 150, 400]), st.integers(1, 150_000)),
+        min_size=1,
+        max_size=5,
+    ),
     st.sampled_from(["open", "establish"]),
     st.booleans(),
 )
@@ -163,10 +194,33 @@ flows = st.tuples(
     mark=st.sampled_from([0.0, 0.05, 0.5]),
     cut_ns=st.sampled_from([0, 40 * MS, 500 * MS, 10**15, 10**15]),
 )
-# After a pause the window begins anew; what is added to windows in avoidance is rounded from halves, too.
-@example([(("a", "b"), [(0, 150_000), (400, 150_000)], "open", True)], 1250, 10**6, False, None, 1, 0, 0, 0, 0, 10**15)
+# After a pause the window begins anew; what is added to windows in avoidance is rounded from
+# halves, too.
 @example(
-    [(("a", "b"), [(0, 400_000)] * 3, "open", True)], 130, 10**6, True, Aggressiveness(8192), 1, 0, 0, 0, 0.05, 10**15
+    [(("a", "b"), [(0, 150_000), (400, 150_000)], "open", True)],
+    1250,
+    10**6,
+    False,
+    None,
+    1,
+    0,
+    0,
+    0,
+    0,
+    10**15,
+)
+@example(
+    [(("a", "b"), [(0, 400_000)] * 3, "open", True)],
+    130,
+    10**6,
+    True,
+    Aggressiveness(8192),
+    1,
+    0,
+    0,
+    0,
+    0.05,
+    10**15,
 )
 def test_c_and_python_send_the_same(
     toy_clock: Any,
@@ -200,7 +254,11 @@ def test_c_and_python_send_the_same(
         for at, (src, dst) in enumerate((("a", "b"), ("b", "a"))):
             fate = Trouble(clock, Random(seed + at), lose, repeat, hold, mark, cut_ns)
             links[src] = toy_link(
-                clock, RATE_BPS, DELAY_NS, lambda now_ns, frame, dst=dst: hosts.deliver(dst, now_ns, frame), fate
+                clock,
+                RATE_BPS,
+                DELAY_NS,
+                lambda now_ns, frame, dst=dst: hosts.deliver(dst, now_ns, frame),
+                fate,
             )
         hosts = engine(clock, links)
 
@@ -210,7 +268,12 @@ def test_c_and_python_send_the_same(
         connections: list[Any] = []
         for at, ((src, dst), writes, begin, closes) in enumerate(drawn):
             connection = hosts.connect(
-                src, dst, 40_000 + at, of, lambda at=at: note("lost", at), lambda at=at: note("gone", at)
+                src,
+                dst,
+                40_000 + at,
+                of,
+                lambda at=at: note("lost", at),
+                lambda at=at: note("gone", at),
             )
             connections.append(connection)
 
@@ -226,7 +289,9 @@ def test_c_and_python_send_the_same(
                 clock.at(
                     time_ns,
                     act,
-                    lambda write=connection.write, size=size, at=at: write(size, lambda: note("received", at)),
+                    lambda write=connection.write, size=size, at=at: write(
+                        size, lambda: note("received", at)
+                    ),
                 )
             if closes:
                 clock.at(time_ns, act, connection.close)

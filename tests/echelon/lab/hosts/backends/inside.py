@@ -40,7 +40,10 @@ PATIENCE_S = 60.0
 
 def look(which: str, *looks: str) -> Any:
     """Return what each look sees, in a sandbox."""
-    script = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
+    script = (
+        "import sys; from echelon_lab.hosts.sandbox import run_inside;"
+        " sys.exit(run_inside(sys.argv[1:]))"
+    )
     command = [sys.executable, "-m", "tests.echelon.lab.hosts.backends.inside", which, *looks]
     done = subprocess.run(
         [sys.executable, "-c", script, *command],
@@ -54,14 +57,20 @@ def look(which: str, *looks: str) -> Any:
     return json.loads(done.stdout)
 
 
-# --- fabrics -------------------------------------------------------------------------------------------------------
+# -- fabrics ---------------------------------------------------------------------------------------
 
 
 def far_apart() -> Fabric:
-    """Return two hosts at one switch, of different networks of 16 bits, with names that are too long for interfaces."""
+    """Return two hosts at one switch, of different networks of 16 bits, with names that are too
+    long for interfaces.
+    """
     hosts = {
-        "accelerator-of-rack-17-number-01": Host("accelerator-of-rack-17-number-01", "10.1.2.3", "02:aa:00:00:00:01"),
-        "accelerator-of-rack-17-number-02": Host("accelerator-of-rack-17-number-02", "10.77.2.3", "02:aa:00:00:00:02"),
+        "accelerator-of-rack-17-number-01": Host(
+            "accelerator-of-rack-17-number-01", "10.1.2.3", "02:aa:00:00:00:01"
+        ),
+        "accelerator-of-rack-17-number-02": Host(
+            "accelerator-of-rack-17-number-02", "10.77.2.3", "02:aa:00:00:00:02"
+        ),
     }
     tor = Switch("top-of-rack-switch", 7)
     links = [
@@ -76,7 +85,7 @@ def _json(prefix: Sequence[str], *command: str) -> Any:
     return json.loads(done.stdout or "[]")
 
 
-# --- looks ---------------------------------------------------------------------------------------------------------
+# -- looks -----------------------------------------------------------------------------------------
 
 
 def hosts(backend: str) -> object:
@@ -86,7 +95,9 @@ def hosts(backend: str) -> object:
     with BACKENDS[backend](fabric, 9000) as built:
         for host in fabric.hosts:
             enter = built.in_host(host)
-            (interface,) = _json(enter, "ip", "-json", "address", "show", "dev", built.host_interface(host))
+            (interface,) = _json(
+                enter, "ip", "-json", "address", "show", "dev", built.host_interface(host)
+            )
             others = _json(enter, "ip", "-json", "neighbour")
             routes = _json(enter, "ip", "-json", "route")
             out[host] = {
@@ -104,7 +115,9 @@ def hosts(backend: str) -> object:
 
 
 def frames(backend: str) -> object:
-    """Send a megabyte over TCP between two hosts, whose switch is a bridge of the kernel, and look at every frame."""
+    """Send a megabyte over TCP between two hosts, whose switch is a bridge of the kernel, and look
+    at every frame.
+    """
     fabric = build_fabric(one_tor(2))
     with BACKENDS[backend](fabric, 1500) as built:
         _bridge(built, "tor")
@@ -119,7 +132,9 @@ def frames(backend: str) -> object:
                     seen.append(tap.recv(1 << 17))
                 except BlockingIOError:
                     break
-    tcp = [frame for frame in seen if frame[12:14] == b"\x08\x00" and frame[23] == socket.IPPROTO_TCP]
+    tcp = [
+        frame for frame in seen if frame[12:14] == b"\x08\x00" and frame[23] == socket.IPPROTO_TCP
+    ]
     return {
         "received": received,
         "longest": max(map(len, tcp)),
@@ -147,7 +162,9 @@ def left(backend: str) -> object:
     with BACKENDS[backend](fabric):
         during = census()
     after = census()
-    subprocess.run(["ip", "link", "add", "s2-eth1", "type", "veth", "peer", "name", "other"], check=True)
+    subprocess.run(
+        ["ip", "link", "add", "s2-eth1", "type", "veth", "peer", "name", "other"], check=True
+    )
     message = ""
     try:
         with BACKENDS[backend](fabric):
@@ -155,7 +172,13 @@ def left(backend: str) -> object:
     except RunError as error:
         message = str(error)
     subprocess.run(["ip", "link", "delete", "s2-eth1"], check=True)
-    return {"before": before, "during": during, "after": after, "message": message, "at_last": census()}
+    return {
+        "before": before,
+        "during": during,
+        "after": after,
+        "message": message,
+        "at_last": census(),
+    }
 
 
 def build(backend: str) -> object:
@@ -166,12 +189,17 @@ def build(backend: str) -> object:
         start = time.monotonic()
         with BACKENDS[backend](fabric):
             up = time.monotonic()
-        took[f"{name}, {len(fabric.cables)} links"] = {"up_s": up - start, "down_s": time.monotonic() - up}
+        took[f"{name}, {len(fabric.cables)} links"] = {
+            "up_s": up - start,
+            "down_s": time.monotonic() - up,
+        }
     return took
 
 
 def switch(target: str) -> object:
-    """Run one switch: return its arguments, its words when it is killed, and whether it ends with its caller."""
+    """Run one switch: return its arguments, its words when it is killed, and whether it ends with
+    its caller.
+    """
     from echelon.controller.service.config import load_service_config
 
     fabric = build_fabric(one_tor(2))
@@ -192,7 +220,9 @@ def switch(target: str) -> object:
         Path(directory, "fabric.yaml").write_text(fabric_text(one_tor(2), "A test's."))
         entry = load_service_config(Path(directory, "echelon.yaml")).switches["tor"]
         nice = os.getpriority(os.PRIO_PROCESS, started.pid)
-        shown = subprocess.run(["ss", "-0", "-apmnO"], capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(
+            ["ss", "-0", "-apmnO"], capture_output=True, text=True, check=True
+        ).stdout
         of_switch = [line for line in shown.splitlines() if f"pid={started.pid}," in line]
         os.kill(started.pid, signal.SIGKILL)
         os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
@@ -217,9 +247,15 @@ def switch(target: str) -> object:
         return {
             "address": started.address == entry.address,
             "target": entry.target,
-            "options": {key: value for key, value in started.entry.items() if key not in ("address", "thrift")},
+            "options": {
+                key: value
+                for key, value in started.entry.items()
+                if key not in ("address", "thrift")
+            },
             "nice": nice,
-            "send_buffers": [int(size) for line in of_switch for size in re.findall(r",tb(\d+),", line)],
+            "send_buffers": [
+                int(size) for line in of_switch for size in re.findall(r",tb(\d+),", line)
+            ],
             "problem": problem,
             "files": files,
             "orphan_died": bool(died),
@@ -228,7 +264,9 @@ def switch(target: str) -> object:
 
 def _bridge(built: HostFabric, switch: str) -> None:
     # One that snoops reports itself to others, by IGMP.
-    subprocess.run(["ip", "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0"], check=True)
+    subprocess.run(
+        ["ip", "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0"], check=True
+    )
     for interface in built.interfaces(switch).values():
         subprocess.run(["ip", "link", "set", interface, "master", "bridge"], check=True)
     subprocess.run(["ip", "link", "set", "bridge", "up"], check=True)
@@ -280,7 +318,9 @@ def _sum(data: bytes) -> int:
     return total
 
 
-LOOKS: Mapping[str, Callable[[str], object]] = {seen.__name__: seen for seen in (hosts, frames, left, build, switch)}
+LOOKS: Mapping[str, Callable[[str], object]] = {
+    seen.__name__: seen for seen in (hosts, frames, left, build, switch)
+}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The backends: what hosts are given, what passes between them, and what is left. Both are held to the same."""
+"""The backends: what hosts are given, what passes between them, and what is left.
+
+Both are held to the same.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ def test_a_host_has_the_fabrics_addresses_and_knows_all_others(seen: dict[str, A
 
 
 def test_frames_are_as_on_a_wire(seen: dict[str, Any]) -> None:
-    """Frames are no longer than the MTU allows, have their checksums, and come only from the hosts' programs."""
+    """Frames are no longer than the MTU allows, have their checksums, and come only from the hosts'
+    programs.
+    """
     frames = seen["frames"]
     assert (frames["received"], frames["bad_checksums"], frames["other"]) == (1_000_000, 0, 0)
     assert frames["longest"] == 1514

@@ -16,7 +16,10 @@ NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,31}", fullmatch=True)
 def star(switch: str, hosts: list[str], first_port: int = 1) -> Fabric:
     return Fabric(
         "star",
-        {name: Host(name, f"10.{n}.0.1", f"02:00:00:00:00:{n:02x}") for n, name in enumerate(hosts)},
+        {
+            name: Host(name, f"10.{n}.0.1", f"02:00:00:00:00:{n:02x}")
+            for n, name in enumerate(hosts)
+        },
         {switch: Switch(switch, 1)},
         tuple(
             CableLink(LinkEnd(name, 0), LinkEnd(switch, first_port + n), 10**6, Fraction(0))
@@ -40,7 +43,12 @@ def test_they_are_short_and_unique(names: list[str], first_port: int) -> None:
 
 def test_usual_names_are_whole() -> None:
     names = interface_names(star("s1", ["h1", "h2"]))
-    assert names == {("h1", 0): "h1-eth0", ("h2", 0): "h2-eth0", ("s1", 1): "s1-eth1", ("s1", 2): "s1-eth2"}
+    assert names == {
+        ("h1", 0): "h1-eth0",
+        ("h2", 0): "h2-eth0",
+        ("s1", 1): "s1-eth1",
+        ("s1", 2): "s1-eth2",
+    }
 
 
 def test_a_host_of_another_network_has_a_route() -> None:

@@ -62,21 +62,29 @@ PLACE = Place("s1", 1, {1: "s1-eth1"}, {1: 10**7})
 PORTS = Ports(9559, 9090)
 
 
-def test_a_switch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_switch_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     launcher = TARGETS["bmv2"].launcher()
     assert launcher is not None
-    with pytest.raises(RunError, match=r"^target bmv2: simple_switch_grpc is not installed \(.*softswitch\)$"):
+    with pytest.raises(
+        RunError, match=r"^target bmv2: simple_switch_grpc is not installed \(.*softswitch\)$"
+    ):
         launcher.launch(PLACE, tmp_path)
 
 
-def test_bmv2_without_what_speaks_with_it_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bmv2_without_what_speaks_with_it_is_refused_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "thriftpy2", None)
     needed = r"thriftpy2 is not installed \(run: pip install 'echelon-p4\[bmv2\]'\)$"
     with pytest.raises(RunError, match=f"^target bmv2: {needed}"):
         Bmv2Launcher().find()
     target, site = TARGETS["bmv2"], Site("s1", {1: 10**7})
-    options = target.options.model_validate({"interfaces": "s1-eth{port}", "thrift": "127.0.0.1:9090"})
+    options = target.options.model_validate(
+        {"interfaces": "s1-eth{port}", "thrift": "127.0.0.1:9090"}
+    )
     with pytest.raises(DocumentError, match=f"^switch s1: thrift: {needed}"):
         target.queue_driver(options, site)
 
@@ -85,24 +93,34 @@ def test_the_depth_of_queues_is_passed_on() -> None:
     launcher = SoftswitchLauncher()
     rates = ["--port-rate", "1=10000000"]
     assert launcher.arguments(PLACE, PORTS) == rates
-    assert launcher.arguments(replace(PLACE, queue_bytes=100_000), PORTS) == [*rates, "--queue-depth", "100000"]
+    assert launcher.arguments(replace(PLACE, queue_bytes=100_000), PORTS) == [
+        *rates,
+        "--queue-depth",
+        "100000",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("mtu", "queue_bytes", "depth"), [(1500, None, 692), (1500, 10_000, 6), (1500, 100, 1), (9000, None, 116)]
+    ("mtu", "queue_bytes", "depth"),
+    [(1500, None, 692), (1500, 10_000, 6), (1500, 100, 1), (9000, None, 116)],
 )
-def test_bmv2_counts_packets(mtu: int, queue_bytes: int | None, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bmv2_counts_packets(
+    mtu: int, queue_bytes: int | None, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bmv2, "mtu_bytes", lambda _interface: mtu)
     launcher = Bmv2Launcher()
     assert launcher.entry(replace(PLACE, queue_bytes=queue_bytes), PORTS)["depth"] == depth
     with pytest.raises(
-        RunError, match=r"^switch s1: queues of 100000000 bytes are \d+ packets .*at most \(give less\)"
+        RunError,
+        match=r"^switch s1: queues of 100000000 bytes are \d+ packets .*at most \(give less\)",
     ):
         launcher.entry(replace(PLACE, queue_bytes=100_000_000), PORTS)
 
 
 HELP = {
-    "with nanomsg": "  --thrift-port arg\n  --notifications-addr arg  Specify the nanomsg address\n",
+    "with nanomsg": (
+        "  --thrift-port arg\n  --notifications-addr arg  Specify the nanomsg address\n"
+    ),
     "without": "  --thrift-port arg\n  --device-id arg\n",
 }
 
@@ -128,7 +146,10 @@ def test_the_embedded_switch_says_what_it_takes() -> None:
     command = SoftswitchLauncher().find()
     assert accepts(command, "--port-rate")
     assert not accepts(command, "--port")
-    assert "--port-rate" in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert (
+        "--port-rate"
+        in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
+    )
 
 
 def test_no_port_is_given_twice() -> None:

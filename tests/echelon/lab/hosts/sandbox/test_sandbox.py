@@ -1,4 +1,6 @@
-"""Private namespaces: what is inside, what gets out (status, files), and that nothing is left, whoever is killed."""
+"""Private namespaces: what is inside, what gets out (status, files), and that nothing is left,
+whoever is killed.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ from echelon_lab.hosts import sandbox
 from tests.needs import needs
 
 PATIENCE_S = 30.0
-CALLER = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
+CALLER = (
+    "import sys; from echelon_lab.hosts.sandbox import run_inside;"
+    " sys.exit(run_inside(sys.argv[1:]))"
+)
 PRIVATE_CALLER = (
-    "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[2:], [sys.argv[1]]))"
+    "import sys; from echelon_lab.hosts.sandbox import run_inside;"
+    " sys.exit(run_inside(sys.argv[2:], [sys.argv[1]]))"
 )
 
 pytestmark = needs("the laboratory's sandbox")
@@ -42,7 +48,7 @@ def python(script: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-c", script, *arguments)
 
 
-# --- what the caller gets ------------------------------------------------------------------------------------------
+# -- what the caller gets --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,11 @@ def test_files_stay_except_in_private_directories(tmp_path: Path) -> None:
     private.mkdir()
     (private / "before").write_text("outside")
     done = run(
-        str(private), "sh", "-c", f"ls {private}; echo 1 > {kept}; echo 2 > {private}/lost", caller=PRIVATE_CALLER
+        str(private),
+        "sh",
+        "-c",
+        f"ls {private}; echo 1 > {kept}; echo 2 > {private}/lost",
+        caller=PRIVATE_CALLER,
     )
     assert (done.returncode, done.stdout) == (0, "")
     assert kept.read_text() == "1\n"
@@ -92,11 +102,15 @@ def test_files_stay_except_in_private_directories(tmp_path: Path) -> None:
 
 def test_a_broken_pipe_ends_commands_as_usual() -> None:
     """Python ignores SIGPIPE; the programs that it starts should not."""
-    ignored = next(line for line in run("cat", "/proc/self/status").stdout.splitlines() if line.startswith("SigIgn"))
+    ignored = next(
+        line
+        for line in run("cat", "/proc/self/status").stdout.splitlines()
+        if line.startswith("SigIgn")
+    )
     assert int(ignored.split()[1], 16) & 1 << (signal.SIGPIPE - 1) == 0
 
 
-# --- inside --------------------------------------------------------------------------------------------------------
+# -- inside ----------------------------------------------------------------------------------------
 
 _FACTS = """
 import json, os, socket
@@ -134,7 +148,9 @@ def test_the_mark_of_a_sandbox_does_not_hold_outside() -> None:
     mark = run("sh", "-c", "echo $ECHELON_SANDBOX").stdout.strip()
     assert mark
     asked = [sys.executable, "-c", "from echelon_lab.hosts import sandbox; print(sandbox.inside())"]
-    done = subprocess.run(asked, env={**os.environ, "ECHELON_SANDBOX": mark}, capture_output=True, text=True)
+    done = subprocess.run(
+        asked, env={**os.environ, "ECHELON_SANDBOX": mark}, capture_output=True, text=True
+    )
     assert done.stdout == "False\n"
 
 
@@ -145,11 +161,13 @@ def test_run_has_what_it_has_outside() -> None:
 
 
 def test_a_sandbox_in_a_sandbox() -> None:
-    done = run(*python(CALLER, *python("from echelon_lab.hosts import sandbox; print(sandbox.inside())")))
+    done = run(
+        *python(CALLER, *python("from echelon_lab.hosts import sandbox; print(sandbox.inside())"))
+    )
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 
-# --- signals -------------------------------------------------------------------------------------------------------
+# -- signals ---------------------------------------------------------------------------------------
 
 _SAYS = """
 import signal, sys
@@ -163,9 +181,14 @@ sys.exit(7)
 
 
 def test_each_signal_to_the_caller_arrives_once() -> None:
-    """The caller is the leader of a process group, as in a terminal, where Ctrl-C goes to all of it."""
+    """The caller is the leader of a process group, as in a terminal, where Ctrl-C goes to all of
+    it.
+    """
     with subprocess.Popen(
-        [sys.executable, "-c", CALLER, *python(_SAYS)], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", CALLER, *python(_SAYS)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as caller:
         assert caller.stdout is not None
         assert caller.stdout.readline() == "ready\n"
@@ -175,7 +198,7 @@ def test_each_signal_to_the_caller_arrives_once() -> None:
         assert caller.wait(PATIENCE_S) == 7
 
 
-# --- the end -------------------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------------------
 
 _STUBBORN = """
 import os, signal, subprocess, sys, time
@@ -246,7 +269,9 @@ def test_nothing_is_left_when_any_of_them_is_killed(victim: str, token: str) -> 
 
 
 def _children(process: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return [
+        int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
 
 
 _STARTS_MORE = """
@@ -275,7 +300,7 @@ def test_nothing_is_left_whenever_the_caller_is_killed(token: str) -> None:
     assert _processes_with(token) == []
 
 
-# --- where there can be none ---------------------------------------------------------------------------------------
+# -- where there can be none -----------------------------------------------------------------------
 
 
 def test_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ class Recorder:
         self.times: list[int] = []
         self.iteration = 1
         self._loop, self.stop_after = loop, stop_after
-        self.events = FlowEvents(self._on_started, self._on_sent, self._on_received, lambda: self.iteration)
+        self.events = FlowEvents(
+            self._on_started, self._on_sent, self._on_received, lambda: self.iteration
+        )
 
     def _on_started(self, flow: str, iteration: int, at_ns: int) -> None:
         self.started.append((flow, iteration))
@@ -99,9 +101,12 @@ def pair(opened: Any, carriage: Any, stop_after: int, **others: Any) -> Iterator
     recorders = {host: Recorder(stop_after, loop) for host in addresses}
     with ExitStack() as sockets:
         carriers = {
-            host: opened(loop, assignment(host, addresses, **others), {"job": (JOB, carriage, of.events)}, sockets)[
-                "job"
-            ]
+            host: opened(
+                loop,
+                assignment(host, addresses, **others),
+                {"job": (JOB, carriage, of.events)},
+                sockets,
+            )["job"]
             for host, of in recorders.items()
         }
         missing = set(carriers)
@@ -130,7 +135,9 @@ def one_in_python(loop: RealTimeLoop, of: Assignment, *given: Any) -> Any:
 
 
 SHIMS = [shim_carriers, python_carriers, one_in_c, one_in_python]
-KINDS = pytest.mark.parametrize(("kind", "carriage"), [*((kind, SHIM) for kind in SHIMS), (tcp_carriers, TCP)])
+KINDS = pytest.mark.parametrize(
+    ("kind", "carriage"), [*((kind, SHIM) for kind in SHIMS), (tcp_carriers, TCP)]
+)
 
 
 def flow(name: str) -> Flow:
@@ -158,14 +165,18 @@ def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any
 
 @KINDS
 def test_a_flow_of_the_next_iteration_may_come_early(kind: Any, carriage: Any) -> None:
-    """The flow comes before its host was told to begin that iteration: there, it is still iteration 1."""
+    """The flow comes before its host was told to begin that iteration: there, it is still iteration
+    1.
+    """
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
         for iteration in (1, 2):
             for name in SIZES:
                 carriers["h1"].send(flow(name), iteration)
             recorders["h1"].sent.clear()
             loop.run()
-        assert sorted(recorders["h2"].received) == sorted((name, i) for name in SIZES for i in (1, 2))
+        assert sorted(recorders["h2"].received) == sorted(
+            (name, i) for name in SIZES for i in (1, 2)
+        )
 
 
 def test_flows_over_tcp_follow_each_other() -> None:
@@ -181,7 +192,9 @@ def test_flows_over_tcp_follow_each_other() -> None:
 def test_lost_packets_are_sent_again(kind: Any) -> None:
     """The receive buffer holds a few packets: those that find it full are gone."""
     begins = {("job", "f"): 500}
-    with pair(kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10) as (
+    with pair(
+        kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10
+    ) as (
         loop,
         carriers,
         recorders,
@@ -219,7 +232,9 @@ def test_packets_of_nobody_change_nothing(kind: Any) -> None:
 
 
 def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
-    """The k-th frame is never earlier than its turn; how much later it is depends on the machine."""
+    """The k-th frame is never earlier than its turn; how much later it is depends on the
+    machine.
+    """
     loop = RealTimeLoop()
     addresses = places()
     rate_bps, frames = 8_000_000, 20
@@ -244,9 +259,13 @@ def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
 
 @pytest.mark.parametrize("kind", SHIMS)
 def test_a_flow_takes_no_less_than_its_hosts_rate_allows(kind: Any) -> None:
-    """240 packets wait for their turns behind the first; how much later the last one is depends on the machine."""
+    """240 packets wait for their turns behind the first; how much later the last one is depends on
+    the machine.
+    """
     begins = {("job", "f"): 500}
-    with pair(kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=50_000_000) as made:
+    with pair(
+        kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=50_000_000
+    ) as made:
         loop, carriers, recorders, _ = made
         carriers["h1"].send(flow("f"), 1)
         loop.run()
@@ -270,7 +289,9 @@ def test_datagrams_carry_their_code_point() -> None:
 
 
 @pytest.mark.parametrize("kind", [shim_carriers, python_carriers])
-def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_control(kind: Any) -> None:
+def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_control(
+    kind: Any,
+) -> None:
     loop, addresses = RealTimeLoop(), places()
     queues = {"f": 3, "g": 5}
     rules = tuple(
@@ -286,7 +307,8 @@ def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_contr
         for name in queues:
             carrier.send(flow(name), 1)
         peer.sendto(
-            ShimPayloads(flow_key(1, 7, SHIM.flows["back"])).data(DataSegment(142, 142)), (addresses["h1"], SHIM_PORT)
+            ShimPayloads(flow_key(1, 7, SHIM.flows["back"])).data(DataSegment(142, 142)),
+            (addresses["h1"], SHIM_PORT),
         )
         loop.at(loop.now_ns + 100_000_000, loop.stop)
         loop.run()
@@ -303,7 +325,9 @@ def test_a_connection_that_cannot_be_made_is_named() -> None:
     addresses = places()
     events = Recorder(1, loop).events
     with ExitStack() as sockets:
-        carrier = tcp_carriers(loop, assignment("h1", addresses), {"job": (JOB, TCP, events)}, sockets)["job"]
+        carrier = tcp_carriers(
+            loop, assignment("h1", addresses), {"job": (JOB, TCP, events)}, sockets
+        )["job"]
         refused = "job job: h1 cannot connect port 5001 to port 5002 of h2: Connection refused"
         carrier.connect(lambda: None)
         with pytest.raises(RunError, match=refused):
@@ -314,5 +338,7 @@ def test_a_peer_that_goes_is_named() -> None:
     with pair(tcp_carriers, TCP, 1) as (loop, carriers, _, _):
         ending = carriers["h2"]._outgoing["h1"]._socket  # type: ignore[attr-defined]  # noqa: SLF001
         ending.shutdown(socket.SHUT_WR)
-        with pytest.raises(RunError, match="job job: connection from h2 was closed at the other end"):
+        with pytest.raises(
+            RunError, match="job job: connection from h2 was closed at the other end"
+        ):
             loop.run()

@@ -47,7 +47,9 @@ def both_done(coordination: Coordination, job: str, iteration: int, now_ns: int)
 def test_iterations_follow_each_other_when_all_workers_are_done() -> None:
     seen: list[tuple[str, int]] = []
     coordination = Coordination(
-        [pair("j", ONE / 2)], Completion("j", 2, "exactly"), lambda job, iteration: seen.append((job, iteration))
+        [pair("j", ONE / 2)],
+        Completion("j", 2, "exactly"),
+        lambda job, iteration: seen.append((job, iteration)),
     )
     assert coordination.start(1_000) == [Begin("j", 1, 500_001_000)]
     assert both_done(coordination, "j", 1, 7_000) == [Begin("j", 2, 7_000)]
@@ -58,8 +60,12 @@ def test_iterations_follow_each_other_when_all_workers_are_done() -> None:
 
 
 @pytest.mark.parametrize(("until", "goes_on"), [("all-done", True), ("exactly", False)])
-def test_load_stays_until_the_slowest_is_done(until: Literal["all-done", "exactly"], goes_on: bool) -> None:
-    coordination = Coordination([pair("fast"), pair("slow")], Completion(("fast", "slow"), 1, until))
+def test_load_stays_until_the_slowest_is_done(
+    until: Literal["all-done", "exactly"], goes_on: bool
+) -> None:
+    coordination = Coordination(
+        [pair("fast"), pair("slow")], Completion(("fast", "slow"), 1, until)
+    )
     assert coordination.start(0) == [Begin("fast", 1, 0), Begin("slow", 1, 0)]
     assert both_done(coordination, "fast", 1, 5) == ([Begin("fast", 2, 5)] if goes_on else [])
     assert not coordination.done
@@ -116,5 +122,7 @@ MESSAGES = st.one_of(
 def test_messages_survive_a_stream_in_pieces(messages: list[Message], piece: int) -> None:
     stream = b"".join(map(encode, messages))
     lines = Lines()
-    received = [m for at in range(0, len(stream), piece) for m in lines.feed(stream[at : at + piece])]
+    received = [
+        m for at in range(0, len(stream), piece) for m in lines.feed(stream[at : at + piece])
+    ]
     assert [(type(m), m) for m in received] == [(type(m), m) for m in messages]

@@ -52,7 +52,9 @@ class Together:
     def __init__(self, job: Job, delays: dict[tuple[str, int], Fraction]) -> None:
         self.job = job
         self.workers = {
-            worker: WorkerExecution(job, worker, delays={i: d for (w, i), d in delays.items() if w == worker})
+            worker: WorkerExecution(
+                job, worker, delays={i: d for (w, i), d in delays.items() if w == worker}
+            )
             for worker in job.workers
         }
         self.computing: dict[str, str] = {}
@@ -87,10 +89,16 @@ class Together:
 
 @settings(deadline=None)
 @given(
-    jobs(), st.integers(0, 2**32), st.dictionaries(st.sampled_from(["h0", "h1"]), st.sampled_from([1, 2]), max_size=2)
+    jobs(),
+    st.integers(0, 2**32),
+    st.dictionaries(st.sampled_from(["h0", "h1"]), st.sampled_from([1, 2]), max_size=2),
 )
-def test_workers_together_start_what_the_whole_job_starts(job: Job, seed: int, late: dict[str, int]) -> None:
-    """The workers start the same units and flows in any order of events, and the iteration ends at the same time."""
+def test_workers_together_start_what_the_whole_job_starts(
+    job: Job, seed: int, late: dict[str, int]
+) -> None:
+    """The workers start the same units and flows in any order of events, and the iteration ends at
+    the same time.
+    """
     delays = dict.fromkeys(late.items(), 5 * MS)
     whole: JobExecution[int] = JobExecution(job, delays=delays, more=lambda i: i <= 2)
     together = Together(job, delays)
@@ -105,7 +113,8 @@ def test_workers_together_start_what_the_whole_job_starts(job: Job, seed: int, l
         while True:
             wanted = [i for i in expected if not isinstance(i, IterationFinished)]
             assert sorted(together.started) == sorted(
-                (i.name, i.duration_s) if isinstance(i, StartCompute) else (i.flow.name, None) for i in wanted
+                (i.name, i.duration_s) if isinstance(i, StartCompute) else (i.flow.name, None)
+                for i in wanted
             )
             together.started.clear()
             running = sorted([*together.computing, *together.flying])
@@ -122,7 +131,8 @@ def test_workers_together_start_what_the_whole_job_starts(job: Job, seed: int, l
                 expected = whole.flow_finished(name, steps)
             finished = [i for i in expected if isinstance(i, IterationFinished)]
             if finished:
-                # The next iteration starts in the same breath there, and with the barrier's consent here.
+                # The next iteration starts in the same breath there, and with the barrier's consent
+                # here.
                 assert together.done == set(job.workers)
                 assert not together.started
                 expected = expected[1:]
