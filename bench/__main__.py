@@ -15,7 +15,8 @@ from rich.table import Table
 
 
 def main() -> None:
-    here, root = Path(__file__).parent, Path(__file__).parents[1]
+    here = Path(__file__).parent
+    root = Path(__file__).parents[1]
     sys.path[:0] = [str(root / "tests"), str(root / "controller"), str(root)]
     wanted = sys.argv[1:]
     table = Table("benchmark", "what", "value", "unit")

@@ -70,7 +70,9 @@ def measured(jobs: int, rounds: int) -> Iterator[Row]:
 
 
 def _rounds(client: Client, pid: int, jobs: int, rounds: int) -> Iterator[Row]:
-    first_ms, chosen_ms, changed = [], [], []
+    first_ms = []
+    chosen_ms = []
+    changed = []
     before_s = _processor_s(pid)
     for number in range(rounds):
         spec = {

@@ -89,7 +89,8 @@ def _used_s() -> float:
 
 def _ns(switch: Switch, frames: list[bytes]) -> float:
     """Return the nanoseconds for a packet, in the fastest of some rounds."""
-    process, found = switch.process, []
+    process = switch.process
+    found = []
     for _ in range(ROUNDS):
         begin = _used_s()
         for number in range(PACKETS // len(frames)):
@@ -136,7 +137,8 @@ def bench() -> list[tuple[str, float, str]]:
     )
     assert driver is not None
     for name, source, fill, frames_of in _workloads():
-        loaded, native = load_program(source, name), {}
+        loaded = load_program(source, name)
+        native = {}
         for compiler in compilers():
             native[compiler.name], cold_s, warm_s = _started(source, compiler)
             rows += [
@@ -158,7 +160,8 @@ def bench() -> list[tuple[str, float, str]]:
                 switch = Switch(loaded, native=made)
                 fill(switch)
                 assert switch.process(1, frames[1], 0) == python.process(1, frames[1], 0)
-                whole, inside = _ns(switch, frames), inside_ns(switch, frames, driver)
+                whole = _ns(switch, frames)
+                inside = inside_ns(switch, frames, driver)
                 of = f"{name}, {size} bytes: C ({compiler_name})"
                 rows += [
                     (of, 1e9 / whole, "packets/s"),
@@ -225,7 +228,8 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
                 device.open_stream(lambda _: None, lambda _: None).receive(
                     p4r.StreamMessageRequest(arbitration=claim)
                 )
-                begin, used = time.perf_counter(), _used_s()
+                begin = time.perf_counter()
+                used = _used_s()
                 device.set_pipeline(push)
                 assert device.switch is not None
                 device.switch.process(0, bytes(64), 0)

@@ -138,7 +138,8 @@ def exponent(points: Sequence[Measured]) -> float:
     """
     x = [math.log(point.flows * math.log(point.flows)) for point in points]
     y = [math.log(point.event_ms) for point in points]
-    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
+    mean_x = math.fsum(x) / len(x)
+    mean_y = math.fsum(y) / len(y)
     slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
     return slope / math.fsum((a - mean_x) ** 2 for a in x)
 
@@ -156,7 +157,8 @@ def warm_up() -> None:
 def bench() -> Iterator[tuple[str, float, str]]:
     warm_up()
     hosts, count = SIZES[0]
-    fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
+    fabric = leaf_spine(hosts)
+    jobs = jobs_of(count, hosts)
     for name in policy_names():
         fast = measure(name, fabric, jobs)
         slow = measure_in_python(name, fabric, jobs)
@@ -188,7 +190,8 @@ def main() -> None:
     for name in policies:
         points: list[Measured] = []
         for hosts, count in sizes:
-            fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
+            fabric = leaf_spine(hosts)
+            jobs = jobs_of(count, hosts)
             points.append(measure(name, fabric, jobs))
             of = points[-1]
             cells = [f"{of.flows:.0f}", f"{of.events:,}", f"{of.event_ms:.2f}", _peak_mb()]

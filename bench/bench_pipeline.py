@@ -92,14 +92,18 @@ def bench() -> list[tuple[str, float, str]]:
         switch, twin = configured()
 
         def compiled(switch: Switch = switch) -> None:
-            ingress, egress, now = switch.ingress, switch.egress, 0
+            ingress = switch.ingress
+            egress = switch.egress
+            now = 0
             for frame in frames:
                 now += 100_000
                 for queued in ingress(1, frame, now):
                     egress(queued, now, now, 0, 0)
 
         def by_hand(twin: Twin = twin) -> None:
-            ingress, egress, now = twin.ingress, twin.egress, 0
+            ingress = twin.ingress
+            egress = twin.egress
+            now = 0
             for frame in frames:
                 now += 100
                 queued = ingress(frame, now)

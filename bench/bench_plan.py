@@ -43,10 +43,8 @@ FEWEST_FLOWS, MOST_FLOWS = 10, 1000
 
 def leaf_spine() -> Fabric:
     """Return a fabric of 64 leaves of 16 hosts each, and 16 spines."""
-    leaves, spines = (
-        [f"l{i}" for i in range(HOSTS // HOSTS_PER_LEAF)],
-        [f"s{i}" for i in range(SPINES)],
-    )
+    leaves = [f"l{i}" for i in range(HOSTS // HOSTS_PER_LEAF)]
+    spines = [f"s{i}" for i in range(SPINES)]
     hosts = [f"h{i}" for i in range(HOSTS)]
     cables = [
         CableLink(
@@ -186,13 +184,15 @@ def exponent(points: Sequence[Point], time_s: Callable[[Point], float]) -> float
     """Return the slope k of the least-squares line of log(time) over log(n log n), n flows."""
     x = [math.log(point.flows * math.log(point.flows)) for point in points]
     y = [math.log(time_s(point)) for point in points]
-    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
+    mean_x = math.fsum(x) / len(x)
+    mean_y = math.fsum(y) / len(y)
     slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
     return slope / math.fsum((a - mean_x) ** 2 for a in x)
 
 
 def bench() -> Iterator[tuple[str, float, str]]:
-    rig, jobs = Rig(), jobs_of(101)
+    rig = Rig()
+    jobs = jobs_of(101)
     for name in policy_names():
         point = rig.measure(make_policy(name), jobs[:-1], jobs[-1])
         of = f"{name}, {point.jobs} jobs, {point.flows} flows"

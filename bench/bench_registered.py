@@ -93,7 +93,8 @@ def _lists(client: Client) -> list[tuple[str, float, str]]:
 
 
 def _changes(client: Client) -> list[tuple[str, float, str]]:
-    planned_s, installed_s = [], []
+    planned_s = []
+    installed_s = []
     for number in range(JOBS, JOBS + CHANGES):
         client.register_job(job(number))
         done = client.job(f"j{number}", wait_s=PATIENCE_S)

@@ -48,7 +48,8 @@ def bench() -> list[tuple[str, float, str]]:
 
 
 def _measure(client: Client) -> tuple[list[float], list[Timings]]:
-    seen_s, timings = [], []
+    seen_s = []
+    timings = []
     for number in track(range(ROUNDS), "submitting a job of 1,000 flows"):
         began = time.perf_counter()
         client.register_job(job(number))

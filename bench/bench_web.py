@@ -54,7 +54,8 @@ def _load(page: Page) -> list[tuple[str, float, str]]:
         with Client(daemon.wait_listening(), timeout_s=10 * PATIENCE_S) as client:
             daemon.wait_event("leading")
             settle(client)
-        took_ms, began = [], set()
+        took_ms = []
+        began = set()
         for _ in range(LOADS):
             page.open(f"{daemon.wait_listening()}/#jobs")
             took_ms.append(
@@ -72,10 +73,12 @@ def _pan(page: Page, here: Path) -> list[tuple[str, float, str]]:
     rng = random.Random(1)
     jobs = {}
     for number in range(16):
-        at, flows = 0.0, []
+        at = 0.0
+        flows = []
         for iteration in range(FLOWS // 16):
             at += rng.uniform(0.1, 0.3)
-            lasts, late = rng.uniform(0.05, 0.5), rng.uniform(-0.1, 0.2)
+            lasts = rng.uniform(0.05, 0.5)
+            late = rng.uniform(-0.1, 0.2)
             flows.append(
                 {"name": f"f{iteration % 8}", "iteration": iteration // 8 + 1, "src": "h1", "dst": "h2", "bytes": 1000,
                  "start_s": at, "finish_s": at + lasts, "tardiness_s": late}

@@ -53,7 +53,9 @@ class Api:
         self._connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = self._connection.getresponse()
         content = answer.read()
-        return json.loads(content or "null") if answer.status < 400 else None
+        if answer.status < 400:
+            return json.loads(content or "null")
+        return None
 
     def until(self, path: str, is_so: Callable[[Any], bool]) -> None:
         give_up_at = time.monotonic() + PATIENCE_S
@@ -236,11 +238,10 @@ def main() -> None:
     print("\n| | this | other | ratio |\n|---|---|---|---|")
     for what, of in seen.items():
         medians = {name: statistics.median(values) for name, values in of.items()}
-        other = (
-            f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}"
-            if "other" in medians
-            else "|"
-        )
+        if "other" in medians:
+            other = f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}"
+        else:
+            other = "|"
         print(f"| {what} | {medians['this']:.3g} | {other} |")
 
 

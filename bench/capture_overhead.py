@@ -55,7 +55,8 @@ def main() -> None:
             if (
                 number == 1
             ):  # The first call of an operation behind a change of the dispatcher takes longer.
-                begin, busy = time.perf_counter(), time.process_time()
+                begin = time.perf_counter()
+                busy = time.process_time()
             optimizer.zero_grad()
             model(samples).square().mean().backward()
             optimizer.step()

@@ -147,11 +147,13 @@ class Measured(NamedTuple):
 def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
     begin = process_time()
     scenario = _scenario(hosts, jobs, policy, scale)
-    made, made_mb = process_time(), _peak_mb()
+    made = process_time()
+    made_mb = _peak_mb()
     alone_s = alone_iterations_s(scenario)
     ran_alone = process_time()
     make_policy(policy).plan(scenario.jobs, scenario.fabric)
-    planned, planned_mb = process_time(), _peak_mb()
+    planned = process_time()
+    planned_mb = _peak_mb()
     of_fluid = fluid_run.run(
         scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None
     )
@@ -188,11 +190,13 @@ def by_packets(hosts: int, jobs: int, policy: str, scale: Fraction) -> Packets:
         nonlocal sent
         sent = sum(switch.packets_out for switch in switches.switches.values())
 
-    begin, begin_real = process_time(), monotonic()
+    begin = process_time()
+    begin_real = monotonic()
     done = run.run(
         scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, count
     )
-    run_s, real_s = process_time() - begin, monotonic() - begin_real
+    run_s = process_time() - begin
+    real_s = monotonic() - begin_real
     return Packets(sent, run_s, real_s, _peak_mb(), _slowdowns(done, alone_iterations_s(scenario)))
 
 

@@ -43,10 +43,12 @@ def grouped(number: int, name: str | None = None) -> dict[str, Any]:
         "workers": rng.sample(hosts, 4 if number % 2 else 2),
     }
     if number % 4 == 1:
-        forward, activation = f"{rng.randint(5, 8)} ms", f"{rng.randint(1, 8)} MB"
+        forward = f"{rng.randint(5, 8)} ms"
+        activation = f"{rng.randint(1, 8)} MB"
         section = {"micro_batches": 8, "forward": forward, "activation": activation}
         return {**spec, "parallelism": "pipeline", "pipeline": section}
-    compute, gradient = f"{rng.randint(40, 60)} ms", f"{rng.randint(20, 60)} MB"
+    compute = f"{rng.randint(40, 60)} ms"
+    gradient = f"{rng.randint(20, 60)} MB"
     return {**spec, "parallelism": "data", "data": {"compute": compute, "gradient": gradient}}
 
 
@@ -58,7 +60,8 @@ def cluster(size: str, changes: int) -> tuple[object, list[Document]]:
         fabric = echelon.fabrics.leaf_spine(
             hosts // HOSTS_PER_LEAF, SPINES, HOSTS_PER_LEAF, 2, RATE_BPS
         )
-        first, later = list(jobs_of(count, hosts)), list(jobs_of(changes, hosts, seed=2))
+        first = list(jobs_of(count, hosts))
+        later = list(jobs_of(changes, hosts, seed=2))
         return fabric, [*first, *({**job, "job": f"later{n}"} for n, job in enumerate(later))]
     first = [grouped(number) for number in range(JOBS)]
     later = []
@@ -73,7 +76,8 @@ def most_again(lives_s: float, round_s: float) -> int:
     """Return how often a group is searched for anew at most: after 1, 2, 4... rounds, and then
     every so often.
     """
-    rounds, doublings = lives_s / round_s, MOST_PATIENCE.bit_length()
+    rounds = lives_s / round_s
+    doublings = MOST_PATIENCE.bit_length()
     return min(floor(log2(1 + rounds)), doublings) + max(
         0, int((rounds + 1 - 2**doublings) / MOST_PATIENCE)
     )
@@ -86,7 +90,8 @@ def main() -> None:
     fabric, jobs = cluster(size, changes)
     scenario = echelon.scenario({"fabric": fabric, "jobs": jobs, "iterations": 1}, ["echelon"])
     count = len(scenario.jobs) - changes
-    present, waiting = list(scenario.jobs[:count]), list(scenario.jobs[count:])
+    present = list(scenario.jobs[:count])
+    waiting = list(scenario.jobs[count:])
     times_s = sorted(random.uniform(0, HOUR_S) for _ in range(changes))
     policy = Echelon()
     took_s: list[float] = []
@@ -119,7 +124,8 @@ def main() -> None:
                     float(alone_iteration_s(j, scenario.fabric)) for j in present if j.name in group
                 )
                 more = most_again(until_s - from_s, round_s) - most_again(now_s - from_s, round_s)
-                again, again_s = again + more, again_s + more * search_s
+                again = again + more
+                again_s = again_s + more * search_s
     print(
         f"{count} jobs, {changes} changes: {len(took_s)} searches, {sum(took_s):.1f} s of a"
         " processor"

@@ -291,7 +291,8 @@ def _per_second(work: Callable[[], object], count: int, seconds: float) -> float
 def _steps(console: Console, seconds: float) -> None:
     schema = P4Schema(program().p4info)
     entries = list(leaf(_LEAF_ENTRIES).entries)
-    codec, plain = Codec(schema), _PlainCodec(schema)
+    codec = Codec(schema)
+    plain = _PlainCodec(schema)
     wires = [codec.encode(entry).wire for entry in entries]
     if any(plain.encode(entry).key != codec.encode(entry).key for entry in entries):
         raise RuntimeError("the plain encoding differs")
@@ -318,10 +319,8 @@ def _steps(console: Console, seconds: float) -> None:
         "step of the controller", "plain protobuf, entries/s", "bytes, entries/s", "ratio"
     )
     for name, by_messages, by_bytes in steps:
-        slow, fast = (
-            _per_second(by_messages, len(entries), seconds),
-            _per_second(by_bytes, len(entries), seconds),
-        )
+        slow = _per_second(by_messages, len(entries), seconds)
+        fast = _per_second(by_bytes, len(entries), seconds)
         table.add_row(name, f"{slow:,.0f}", f"{fast:,.0f}", f"{fast / slow:.2f}")
     console.print(table)
 
@@ -344,7 +343,8 @@ def _end_to_end(console: Console, rounds: int) -> None:
             for where, switch in switches.items():
                 for controller in ("bytes", "plain entries", "plain requests", "plain protobuf"):
                     runner.run(clients.clear([switch.address]))
-                    here, there = time.process_time(), switch.processor_s()
+                    here = time.process_time()
+                    there = switch.processor_s()
                     with _plain(controller):
                         runner.run(clients.by_session([switch.address], intents))
                     seconds = (time.process_time() - here, switch.processor_s() - there)

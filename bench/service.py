@@ -22,7 +22,8 @@ PROCESSES = 4
 
 
 def fabric(hosts_per_leaf: int = 1) -> dict[str, Any]:
-    leaves, spines = [f"leaf{n}" for n in range(LEAVES)], [f"spine{n}" for n in range(SPINES)]
+    leaves = [f"leaf{n}" for n in range(LEAVES)]
+    spines = [f"spine{n}" for n in range(SPINES)]
     hosts = [f"h{n}" for n in range(LEAVES * hosts_per_leaf)]
     return {
         "fabric": "bench",

@@ -31,7 +31,8 @@ SCENARIOS = (
 def main() -> None:
     here = Path("topologies/scenarios")
     files = [Path(word) for word in sys.argv[1:]] or [here / f"{name}.yaml" for name in SCENARIOS]
-    regrets, needs = [], {of.name: of.needs for of in described()}
+    regrets = []
+    needs = {of.name: of.needs for of in described()}
     for file in files:
         exact = _ran(file, "plan", Knowledge())
         best = ranked(exact, exact, needs).best.policy

@@ -81,7 +81,10 @@ def _nodes(operation: Operation, ranks: int, size_bytes: int) -> Iterator[Docume
         return
     for number in range(ranks * (ranks - 1) // 2):
         for rank in everyone:
-            before = [f"m{number - 1}-{(rank - 1) % ranks}"] if number else []
+            if number:
+                before = [f"m{number - 1}-{(rank - 1) % ranks}"]
+            else:
+                before = []
             yield {
                 "name": f"m{number}-{rank}",
                 "send": [rank, (rank + 1) % ranks],

@@ -58,7 +58,8 @@ def main() -> None:
                 found[policy] = slowdowns(scenario, policy, alone_s)
             except (PlanError, RunError) as error:
                 print(f"{file.name}: {policy}: {error}", file=sys.stderr)
-        ours, fair = found.pop("echelon"), found["fair"]
+        ours = found.pop("echelon")
+        fair = found["fair"]
         best = min(found, key=lambda policy: fmean(found[policy].values()))
         to_best = fmean(ours.values()) / fmean(found[best].values()) - 1
         to_fair = max(ours[job] / fair[job] - 1 for job in ours)

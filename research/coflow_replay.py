@@ -65,7 +65,8 @@ class _Coflow:
     """The bytes of all its flows, finished ones included."""
 
     def __init__(self, traced: TracedCoflow, ports: int) -> None:
-        mappers, reducers = len(traced.mappers), len(traced.reducers)
+        mappers = len(traced.mappers)
+        reducers = len(traced.reducers)
         self.key = traced.name, 1, "coflow"
         self.arrival_s = traced.arrival_s
         self.src = np.tile(np.array(traced.mappers, dtype=np.int64), reducers)
@@ -137,7 +138,8 @@ class _ArraySharing:
         added = np.zeros(len(src))
         going = np.flatnonzero((room[src] > self._full) & (room[dst] > self._full))
         while len(going):
-            s, d = src[going], dst[going]
+            s = src[going]
+            d = dst[going]
             count = self._by_link(s) + self._by_link(d)
             share = np.divide(room, count, out=np.full(len(room), np.inf), where=count > 0)
             # Flows stop at every port whose share is the lowest among the ports of its flows, not
@@ -207,7 +209,8 @@ def replay(
     to_come = list(reversed(trace.coflows))
     active: list[_Coflow] = []
     completion_s: dict[str, float] = {}
-    now_s, decisions = 0.0, 0
+    now_s = 0.0
+    decisions = 0
     while to_come or active:
         if not active:
             now_s = max(now_s, to_come[-1].arrival_s)

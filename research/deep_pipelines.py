@@ -144,7 +144,10 @@ def main() -> None:
         " |\n|---|---|---|---|"
     )
     for each in chosen:
-        passes = "forward and backward" if each.backward else "forward"
+        if each.backward:
+            passes = "forward and backward"
+        else:
+            passes = "forward"
         print(
             f"| {each.stages}, {each.micro_batches} | {passes} | {each.ratio}:1 |"
             f" {echelon_over_edf(each):.3f} |",

@@ -98,7 +98,8 @@ def measure(
             f"{len(iterations)} iterations finished, {warm_up} of them for warm-up, which leaves"
             " none to count"
         )
-    from_s, to_s = float(counted[0].start), float(counted[-1].finish or 0)
+    from_s = float(counted[0].start)
+    to_s = float(counted[-1].finish or 0)
     shim = all(spec.recognition.by == "shim" for spec in scenario.specs.values())
     sent = partial(_wire_bytes, packet_bytes=scenario.transport.packet_bytes)
     uses = [

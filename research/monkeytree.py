@@ -117,7 +117,8 @@ def drawn(seed: int) -> Case:
             * (workers - 1)
             / workers
         )
-        own, hosts = hosts[:workers], hosts[workers:]
+        own = hosts[:workers]
+        hosts = hosts[workers:]
         compute_us = round(seconds_of(job["data"]["compute"]) * 10**6)
         of.append(Ring(tuple(sorted(own)), compute_us, round(sent_s * 10**6)))
     return Case("random", 6, 3, tuple(of))
@@ -125,7 +126,8 @@ def drawn(seed: int) -> Case:
 
 def cases() -> list[Case]:
     """Return all cases. Times are microseconds of computing and of sending alone."""
-    fits, full = (60_000, 40_000), (40_000, 60_000)
+    fits = (60_000, 40_000)
+    full = (40_000, 60_000)
     return [
         pairs(fits, fits),
         pairs(full, full),
@@ -216,7 +218,8 @@ class MonkeyTree:
     def cassini(self, case: Case) -> tuple[Times, str]:
         """Return the times under CASSINI, and what it did with the jobs at the beginning."""
         output = self._output(case, SLOW_BPS, "spine_snapshot_cassini", "placement.txt")
-        first, times = output.split("JobComplete")[0], read(output, ITERATIONS)
+        first = output.split("JobComplete")[0]
+        times = read(output, ITERATIONS)
         if "cannot install schedule" in first:
             return times, "refused: a loop"
         if not any(map(int, re.findall(r"shift=(\d+)", first))):
@@ -267,7 +270,8 @@ class Hashed:
         """Return the paths by job; job j1 is number 1."""
 
         def path(job: int, src: str, dst: str) -> tuple[str, ...]:
-            (up, down), number = ((int(end[1:]) - 1 for end in (src, dst)), job)
+            (up, down) = (int(end[1:]) - 1 for end in (src, dst))
+            number = job
             if up // 6 == down // 6:
                 return src, f"leaf{up // 6 + 1}", dst
             through = f"spine{spine(up, down, number, self._spines) + 1}"
@@ -330,11 +334,9 @@ def ours(
 
 def ratio(times: Times, base: Times) -> float | None:
     """Return the mean over jobs; None if one never ends."""
-    return (
-        fmean(times[number] / base_s for number, base_s in base.items())
-        if len(times) == len(base)
-        else None
-    )
+    if len(times) == len(base):
+        return fmean(times[number] / base_s for number, base_s in base.items())
+    return None
 
 
 def mean(ratios: Iterable[float | None]) -> str:
@@ -361,7 +363,8 @@ def main() -> None:
     for case in cases():
         families.setdefault(case.family, []).append(case)
     heads = [f"{family} ({len(of)}) | here" for family, of in families.items()]
-    same, did = [], []
+    same = []
+    did = []
     rows: dict[str, list[str]] = {name: [] for name in HERE}
     for family, of in families.items():
         fair_there = [there.golden("ecmp", case) for case in of]

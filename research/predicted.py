@@ -99,7 +99,9 @@ def score(slowdowns: Slowdowns, group: Group) -> float:
 def tried(choice: Choice[CandidatePlan], packets: bool) -> list[CandidatePlan]:
     """Return the candidates that run for hindsight, the best prediction first."""
     planned = [one.candidate for one in choice.tried if one.problem is None]
-    return [*dict.fromkeys((*planned[:BEST], *RIVALS))] if packets else planned
+    if packets:
+        return [*dict.fromkeys((*planned[:BEST], *RIVALS))]
+    return planned
 
 
 def hindsight(
@@ -161,11 +163,10 @@ def rows(seed: int, packets: bool) -> Iterator[Row]:
     for phases, of in found.items():
         for group, choice in of.items():
             happened = all_happened[group, choice.best.candidate]
-            everyone = (
-                measured(seed, {group: choice.best.candidate}, packets=False)
-                if packets
-                else happened
-            )
+            if packets:
+                everyone = measured(seed, {group: choice.best.candidate}, packets=False)
+            else:
+                everyone = happened
             simulated = {job: everyone[job] for job in choice.best.slowdowns}
             scores = {
                 one: score(of_one, group)

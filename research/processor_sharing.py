@@ -68,9 +68,10 @@ def left_over(capacity_Bps: float, uses: Iterable[Use]) -> list[Step]:  # noqa: 
             waiting = 0.0
         elif waiting > 0 or spare <= 0:
             out.append(Step(at_s, 0.0))
-            waiting = (
-                max(0.0, waiting - spare * (next_s - at_s)) if next_s < float("inf") else waiting
-            )
+            if next_s < float("inf"):
+                waiting = max(0.0, waiting - spare * (next_s - at_s))
+            else:
+                waiting = waiting
         else:
             out.append(Step(at_s, spare))
     return out
@@ -89,10 +90,17 @@ def finish_times_s(
     served = 0.0
     now = capacity[0].at_s
     rate = capacity[0].capacity_Bps
-    arriving, step = 0, 1
+    arriving = 0
+    step = 1
     while True:
-        next_arrival = arrivals[arriving].at_s if arriving < len(arrivals) else float("inf")
-        next_step = capacity[step].at_s if step < len(capacity) else float("inf")
+        if arriving < len(arrivals):
+            next_arrival = arrivals[arriving].at_s
+        else:
+            next_arrival = float("inf")
+        if step < len(capacity):
+            next_step = capacity[step].at_s
+        else:
+            next_step = float("inf")
         next_end = float("inf")
         if present and rate > 0:
             next_end = now + max(0.0, present[0][0] - served) * len(present) / rate

@@ -196,7 +196,8 @@ def predicted_s(run: Run) -> float:
     sent = sum(2 * PER_HOST * of.sent_bytes(layers[-1]) / host_Bps for layers in stages[:-1])
     exposed = Fraction(0)
     for layers, (_, backward) in zip(stages, passes, strict=True):
-        summed, gathered = of.summed_bytes(layers), of.gathered_bytes(layers)
+        summed = of.summed_bytes(layers)
+        gathered = of.gathered_bytes(layers)
         scattered = part * of.tensor * summed / host_Bps
         again = part * of.tensor * (gathered if of.zero else summed) / host_Bps
         hidden = backward / of.chunks if of.overlap else Fraction(0)
@@ -237,7 +238,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     errors = []
     for run in runs():
-        of, seconds = run.training, predicted_s(run)
+        of = run.training
+        seconds = predicted_s(run)
         errors.append(seconds / run.published_s - 1)
         fluid = fluid_s(run)
         layout = f"{of.gpus} {of.gpu.name} | {of.data} x {of.tensor} x {of.pipeline}"

@@ -92,10 +92,8 @@ def send(
             if now_s > looked_s + 0.05 and now_s > began_s + seconds / 2:
                 looked_s = now_s
                 info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
-                mss, unacked = (
-                    struct.unpack_from("=I", info, 16)[0],
-                    struct.unpack_from("=I", info, 24)[0],
-                )
+                mss = struct.unpack_from("=I", info, 16)[0]
+                unacked = struct.unpack_from("=I", info, 24)[0]
                 waits.append((struct.unpack_from("=I", info, 144)[0], unacked * mss))
 
 
@@ -119,7 +117,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for control in sorted({"cubic", "bbr"}.intersection(controls), reverse=True):
         for name, options in OPTIONS.items():
-            ready, received = threading.Event(), [0]
+            ready = threading.Event()
+            received = [0]
             waits: list[tuple[int, int]] = []
             receiving = threading.Thread(
                 target=receive, args=(b, options, ready, received, seconds)
@@ -129,7 +128,9 @@ def main() -> None:
             ready.wait()
             sending.start()
             time.sleep(seconds / 2)
-            before, began_s, queued = received[0], time.monotonic(), []
+            before = received[0]
+            began_s = time.monotonic()
+            queued = []
             while sending.is_alive():
                 show = ["tc", "-s", "qdisc", "show", "dev", "tob"]
                 shown = subprocess.run(show, capture_output=True, text=True).stdout

@@ -82,7 +82,10 @@ class Pair:
             "destination_port": 5002,
             "idle_gap": f"{unit_us * 3 // 2} us",
         }
-        recognised = {"by": "shim"} if recognition is None else {**by_bytes, **recognition}
+        if recognition is None:
+            recognised = {"by": "shim"}
+        else:
+            recognised = {**by_bytes, **recognition}
         jobs = [
             {
                 "job": name,
@@ -198,7 +201,10 @@ MECHANISMS = [
 def run_of(pair: Pair, mechanism: Mechanism | None) -> PolicyRun:
     """Return the run of a pair over TCP, or over the shim."""
     chosen = Mechanism("shim") if mechanism is None else mechanism
-    recognition = None if mechanism is None else chosen.recognition
+    if mechanism is None:
+        recognition = None
+    else:
+        recognition = chosen.recognition
     scenario = scenario_of(pair.scenario(recognition, chosen.transport), "tcp_ranks")
     with chosen.switches():
         return virtual_run.run(scenario, chosen.name, chosen.policy, lambda _job, _iteration: None)
@@ -225,7 +231,8 @@ def iterations_s(document: Mapping[str, object], target: str) -> list[list[float
     Raises `subprocess.SubprocessError` if it fails or takes minutes.
     """
     with TemporaryDirectory() as directory:
-        file, out = Path(directory, "pair.yaml"), Path(directory, "out")
+        file = Path(directory, "pair.yaml")
+        out = Path(directory, "out")
         file.write_text(yaml.safe_dump(dict(document)), encoding="utf-8")
         command = [
             "echelon",

@@ -56,11 +56,9 @@ class Case:
         policy = Echelon(Echelon.Parameters(phases="unknown"))
         policy.best_plan(loaded.jobs, loaded.fabric)
         [choice] = [of.choice for of in policy.choices.values()]
-        return (
-            {}
-            if choice is None
-            else {each.candidate.label: dict(each.slowdowns) for each in choice.tried}
-        )
+        if choice is None:
+            return {}
+        return {each.candidate.label: dict(each.slowdowns) for each in choice.tried}
 
     def plans(self, out: Path) -> list[str]:
         """Return the plan that each run has taken under `echelon`."""
@@ -131,7 +129,8 @@ def with_jobs(
     document: Mapping[str, Any], names: Sequence[str], polled: bool = False
 ) -> dict[str, Any]:
     """Return the scenario with these jobs, in the places and at the starts of its first ones."""
-    jobs, commands = [], {}
+    jobs = []
+    commands = {}
     for at, (name, place) in enumerate(zip(names, document["jobs"], strict=False)):
         [job] = [each for each in document["jobs"] if each["job"] == name]
         own = name if names.count(name) == 1 else f"{name}-{at + 1}"
@@ -252,23 +251,21 @@ def rows(
     for (job, change), one_s in zip(changes.items(), alone_s, strict=True):
         each = " | ".join(f"{of[job]:.3f}" for of in means.values())
         said = foreseen["echelon"][job] / foreseen["fair"][job] - 1
-        verdict = (
-            ""
-            if change <= WORSE
-            else "worse, as planned"
-            if change <= WORSE + planned[job]
-            else "worse"
-        )
+        if change <= WORSE:
+            verdict = ""
+        elif change <= WORSE + planned[job]:
+            verdict = "worse, as planned"
+        else:
+            verdict = "worse"
         figures = f"{change:+.1%} | {planned[job]:+.1%} | {said:+.1%}"
         yield f"| {name} | {len(runs)} | {job} | {one_s:.3f} | {each} | {figures} | {verdict} |"
     change, said = (
         fmean(of["echelon"].values()) / fmean(of["fair"].values()) - 1 for of in (means, foreseen)
     )
-    verdict = (
-        ""
-        if -said <= FORESEEN
-        else f"{'holds' if change <= SHARE * said else 'fails'}: {change / said:.0%} of it"
-    )
+    if -said <= FORESEEN:
+        verdict = ""
+    else:
+        verdict = f"{'holds' if change <= SHARE * said else 'fails'}: {change / said:.0%} of it"
     each = " | ".join(f"{fmean(of.values()):.3f}" for of in means.values())
     yield (
         f"| {name} | | mean | {fmean(alone_s):.3f} | {each} | {change:+.1%} | | {said:+.1%} |"

@@ -120,7 +120,8 @@ async def _measure(
     seconds: float,
     progress: Callable[[str], None],
 ) -> list[Outcome]:
-    workload, target = router(), TARGETS["bmv2"]
+    workload = router()
+    target = TARGETS["bmv2"]
     options = target.options.model_validate(
         {
             "interfaces": {str(EGRESS_PORT): EGRESS_INTERFACE},

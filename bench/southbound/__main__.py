@@ -143,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _softswitches(
     options: argparse.Namespace, rates: Table, notes: list[str], tell: Callable[[str], None]
 ) -> None:
-    count, rounds = options.switches, options.rounds
+    count = options.switches
+    rounds = options.rounds
     intents = [leaf(options.entries // count)] * count
     where = f"{count} softswitch"
     with ExitStack() as stack:

@@ -148,9 +148,10 @@ def _parts(items: list[T]) -> list[list[T]]:
 
 def _finsy_entry(entry: TableEntry) -> finsy.P4TableEntry:
     calls = [finsy.P4TableAction(call.name, **dict(call.arguments)) for call in entry.actions]
-    action = (
-        finsy.P4IndirectAction([(1, call) for call in calls]) if entry.table == "ecmp" else calls[0]
-    )
+    if entry.table == "ecmp":
+        action = finsy.P4IndirectAction([(1, call) for call in calls])
+    else:
+        action = calls[0]
     return finsy.P4TableEntry(
         entry.table,
         match=finsy.P4TableMatch({name: _text(value) for name, value in entry.match}),
@@ -198,4 +199,6 @@ def by_shell(python: Path, address: str, entries: Sequence[TableEntry]) -> Rate:
 
 
 def _shell_text(value: int | Prefix | Interval) -> int | str:
-    return f"{value.low}..{value.high}" if isinstance(value, Interval) else _text(value)
+    if isinstance(value, Interval):
+        return f"{value.low}..{value.high}"
+    return _text(value)

@@ -148,7 +148,10 @@ def _speed(options: argparse.Namespace) -> int:
     missing = [target for target in wanted if target not in targets]
     if not targets:
         raise TargetError(f"{', '.join(target.executable for target in missing)}: not installed")
-    search = Search(confirmations=2, resolution=0.05) if options.quick else Search()
+    if options.quick:
+        search = Search(confirmations=2, resolution=0.05)
+    else:
+        search = Search()
     if options.check:
         return _check(targets)
     tables = speed.EntryLoad(
@@ -308,7 +311,10 @@ def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> li
     cells = []
     for name, median in zip(names, medians, strict=True):
         rounds = by_target[name]
-        spread = f" ({min(rounds):,.0f} to {max(rounds):,.0f})" if len(rounds) > 1 else ""
+        if len(rounds) > 1:
+            spread = f" ({min(rounds):,.0f} to {max(rounds):,.0f})"
+        else:
+            spread = ""
         cells.append(f"{median:,.0f}{spread}")
     cells += [f"{medians[0] / median:.2f}" if median else "-" for median in medians[1:]]
     return cells

@@ -85,9 +85,11 @@ class Cycle:
     def matched(self, seen: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Yield each frame as it was sent, with its numbers, and as it was seen."""
         for frame in seen:
-            index, turn = frame[INDEX_AT], frame[ROUND_AT]
+            index = frame[INDEX_AT]
+            turn = frame[ROUND_AT]
             sent = bytearray(self.frames[int.from_bytes(index, "big") % len(self.frames)])
-            sent[INDEX_AT], sent[ROUND_AT] = index, turn
+            sent[INDEX_AT] = index
+            sent[ROUND_AT] = turn
             if self.epoch_at is not None:
                 sent[self.epoch_at] = turn[-1]
             yield bytes(sent), frame
@@ -146,7 +148,9 @@ class _Ring:
 
     def number(self, turn: int) -> None:
         """Write the number of the round into every frame."""
-        block, stride, count = self._block, self._stride, self.count
+        block = self._block
+        stride = self._stride
+        count = self.count
         for at, value in zip(
             range(ROUND_AT.start, ROUND_AT.stop), (turn & 0xFFFF).to_bytes(2, "big"), strict=True
         ):
@@ -178,9 +182,13 @@ class _Sender:
         self, name: str, rate_pps: float, duration_s: float, grace_s: float, timed: bool
     ) -> Sent:
         ring = self._rings[name]
-        send, handle = self._libc.sendmmsg, self._socket.fileno()
-        clock, sleep, instant = time.perf_counter_ns, time.sleep, time.time_ns
-        handed_ns, first_turn = array("q"), self._turn + 1
+        send = self._libc.sendmmsg
+        handle = self._socket.fileno()
+        clock = time.perf_counter_ns
+        sleep = time.sleep
+        instant = time.time_ns
+        handed_ns = array("q")
+        first_turn = self._turn + 1
         interval_ns = BURST_FRAMES / rate_pps * 1e9
         total = max(1, round(duration_s * 1e9 / interval_ns))
         refused = lateness_ns = burst = 0

@@ -102,7 +102,8 @@ def lossless_rate(
                 return False
         return True
 
-    good, bad = 0.0, 0.0
+    good = 0.0
+    bad = 0.0
     rate = min(max(start_pps, search.lowest_pps), search.highest_pps)
     while not good or not bad:
         if carries(rate):

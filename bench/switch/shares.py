@@ -79,7 +79,10 @@ class Case:
                 for c in content or hungry:
                     out[c.queue] = Fraction(c.offered_bps) if content else unit * c.weight
                     left -= out[c.queue]
-                hungry = [c for c in hungry if c not in content] if content else []
+                if content:
+                    hungry = [c for c in hungry if c not in content]
+                else:
+                    hungry = []
         return out
 
     @property

@@ -109,12 +109,12 @@ class Capture:
 
     def _listen(self) -> None:
         buffer = bytearray(self._keep_bytes)
-        receive, buffers, ancillary = (
-            self._socket.recvmsg_into,
-            [buffer],
-            socket.CMSG_SPACE(_TIMESPEC.size),
-        )
-        append, seconds, keep = self.arrivals.append, _TIMESPEC.unpack_from, self._keep_bytes
+        receive = self._socket.recvmsg_into
+        buffers = [buffer]
+        ancillary = socket.CMSG_SPACE(_TIMESPEC.size)
+        append = self.arrivals.append
+        seconds = _TIMESPEC.unpack_from
+        keep = self._keep_bytes
         while True:
             try:
                 length, control, _, _ = receive(buffers, ancillary, socket.MSG_TRUNC)

@@ -170,7 +170,10 @@ class Speed:
         searches = (
             len(workloads) * len(self.frame_bytes) * (len(self._placements) + self.rounds - 1)
         )
-        entries = self.rounds * len(self._switches) if self.entries is not None else 0
+        if self.entries is not None:
+            entries = self.rounds * len(self._switches)
+        else:
+            entries = 0
         return len(self.targets) * searches + entries
 
     def run(
@@ -331,7 +334,10 @@ def check_forwarding(
             f"{where}: of {sent.frames} packets sent slowly, {len(capture.arrivals)} came out"
         )
     for came, left in cycle.matched(arrival.head for arrival in capture.arrivals):
-        faults = workload.faults(came, left) if target.is_switch else ["bytes"] * (came != left)
+        if target.is_switch:
+            faults = workload.faults(came, left)
+        else:
+            faults = ["bytes"] * (came != left)
         if faults:
             raise WrongForwardingError(
                 f"{where}: wrong {', '.join(faults)}; sent {came.hex()}, got {left.hex()}"

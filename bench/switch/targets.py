@@ -134,7 +134,9 @@ class Target:
     def path(self) -> str | None:
         """Return the path of the executable: beside this Python, or on the PATH."""
         beside = Path(sys.executable).with_name(self.executable)
-        return str(beside) if beside.exists() else shutil.which(self.executable)
+        if beside.exists():
+            return str(beside)
+        return shutil.which(self.executable)
 
 
 SOFTSWITCH = Target("softswitch", "softswitch", _softswitch, _as_it_is)

@@ -111,7 +111,8 @@ def _router_entries() -> Iterator[TableEntry]:
 
 def _router_destination(flow: int) -> tuple[str, int]:
     """Return the address of a flow, and its next hop: by each kind of route in turn."""
-    index, kind = flow % _ROUTES, flow // _ROUTES % 4
+    index = flow % _ROUTES
+    kind = flow // _ROUTES % 4
     if kind == 3:
         return f"192.0.2.{index}", 0
     return f"10.{index}.{kind}.1", (index + kind) % _NEXT_HOPS
@@ -213,8 +214,10 @@ def _iteration(
         counts = [max(1, CYCLE_FRAMES * flows[key].size_bytes // total_bytes) for key in mine]
         sent = 0
         for key, count in zip(mine, counts, strict=True):
-            flow, identity = flows[key], identities[key]
-            source, destination = hosts[flow.src], hosts[flow.dst]
+            flow = flows[key]
+            identity = identities[key]
+            source = hosts[flow.src]
+            destination = hosts[flow.dst]
             address = FlowAddress(
                 source.mac,
                 _ROUTER_MAC,

@@ -117,7 +117,10 @@ def fill(target: Target, p4info_file: Path, program: Path, count: int = MILLION)
 def in_words(beside: Beside) -> str:
     """Return one line about writes beside traffic."""
     done = beside.trial
-    verdict = "none lost" if done.carried >= done.offered else f"{done.loss:.3%} lost"
+    if done.carried >= done.offered:
+        verdict = "none lost"
+    else:
+        verdict = f"{done.loss:.3%} lost"
     return (
         f"{done.rate_pps:,.0f} packets/s of {beside.lossless_pps:,.0f} beside"
         f" {beside.writes.per_second:,.0f} writes/s of {beside.asked_per_s:,.0f} asked for:"

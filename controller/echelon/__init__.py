@@ -110,7 +110,10 @@ def __getattr__(name: str) -> Any:
         from echelon.model.extras import how_to_install
 
         raise ModuleNotFoundError(how_to_install(error) or str(error), name=error.name) from error
-    value = found if colon and not inside else getattr(found, inside or name)
+    if colon and not inside:
+        value = found
+    else:
+        value = getattr(found, inside or name)
     globals()[name] = value
     return value
 

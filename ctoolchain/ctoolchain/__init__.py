@@ -209,7 +209,9 @@ def read_kept(name: str) -> bytes | None:
     """
     try:
         path = _private_folder() / name
-        return path.read_bytes() if _is_own(path, stat.S_ISREG) else None
+        if _is_own(path, stat.S_ISREG):
+            return path.read_bytes()
+        return None
     except (OSError, ToolchainError):
         return None
 

@@ -48,7 +48,9 @@ class Advised:
     def burden(self) -> int:
         """Return how many things it needs, of knowledge, hosts and a controller: one if it does not
         say. What only helps counts, because the slowdowns are those with its help."""
-        return 0 if self.needs == "nothing" else len(re.split("[,;]", self.needs))
+        if self.needs == "nothing":
+            return 0
+        return len(re.split("[,;]", self.needs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class Advice:
 
     def sentences(self) -> Iterator[str]:
         """Yield which policy to take, why, and what the answer is worth."""
-        best, others = self.best, self.ranked[1:]
+        best = self.best
+        others = self.ranked[1:]
         fair = next((one for one in self.ranked if one.policy == WITHOUT_KNOWLEDGE), None)
         better = min(self.ranked, key=lambda one: one.mean)
         aside = (
@@ -121,7 +124,8 @@ def ranked(
     The best mean comes first. Of those about as good, it is the one whose worst job fares best, and
     of those whose worst jobs fare about as well, the one that needs least.
     """
-    rows, failed = [], {}
+    rows = []
+    failed = {}
     for policy, measured in exact.items():
         both = measured, doubted[policy]
         problem = next((one["error"] for one in both if "error" in one), None)

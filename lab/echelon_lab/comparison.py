@@ -165,7 +165,10 @@ class PolicyComparison:
             change = report.change_percent(
                 self.outcome(first, of.job).mean_iteration_s, of.mean_iteration_s
             )
-            mean_tardiness = sum(tardiness) / len(tardiness) if tardiness else None
+            if tardiness:
+                mean_tardiness = sum(tardiness) / len(tardiness)
+            else:
+                mean_tardiness = None
             rows.append(
                 (
                     of.policy,

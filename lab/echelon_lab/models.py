@@ -86,16 +86,21 @@ class Model:
             raise ValueError(
                 f"{self.name} has {len(self.layers)} layers, which do not make {count} stages"
             )
-        total, done = self.forward_flops, 0
+        total = self.forward_flops
+        done = 0
         stages: list[tuple[Layer, ...]] = []
         stage: list[Layer] = []
         for at, layer in enumerate(self.layers):
             stage.append(layer)
             done += layer.forward_flops
-            layers_left, stages_left = len(self.layers) - at - 1, count - len(stages) - 1
+            layers_left = len(self.layers) - at - 1
+            stages_left = count - len(stages) - 1
             # A stage ends where the next layer would bring it further from its part of the
             # operations.
-            following = self.layers[at + 1].forward_flops if layers_left else 0
+            if layers_left:
+                following = self.layers[at + 1].forward_flops
+            else:
+                following = 0
             enough = done + following / 2 > total * (len(stages) + 1) / count
             if stages_left and (enough or layers_left == stages_left):
                 stages.append(tuple(stage))
@@ -136,22 +141,25 @@ def transformer(
     passes `active_experts` of `experts` feed-forward layers, which have a router if they are
     several.
     """
-    h, s, v, f = hidden, sequence, vocabulary, feed_forward or 4 * hidden
+    h = hidden
+    s = sequence
+    v = vocabulary
+    f = feed_forward or 4 * hidden
     norm = 2 * h if biases else h
     segment_parameters = segments * h + 2 * h if segments else 0
     yield Layer("embedding", (v + positions) * h + segment_parameters, 0, s * h, 1)
     kv = h // heads * (key_value_heads or heads)
-    attention, expert = 2 * h * h + 2 * h * kv, (3 if gated else 2) * h * f
+    attention = 2 * h * h + 2 * h * kv
+    expert = (3 if gated else 2) * h * f
     bias = 2 * h + 2 * kv + experts * (f + h) if biases else 0
     router = h * experts if experts > 1 else 0
     parameters = attention + experts * expert + router + bias + 2 * norm
     scores_flops = 4 * s * s * h
     flops = 2 * s * (attention + active_experts * expert + router) + scores_flops
-    moe = (
-        (experts * (expert + (f + h if biases else 0)), active_experts * s * h)
-        if experts > 1
-        else (0, 0)
-    )
+    if experts > 1:
+        moe = (experts * (expert + (f + h if biases else 0)), active_experts * s * h)
+    else:
+        moe = (0, 0)
     for number in range(1, layers + 1):
         yield Layer(
             f"layer{number}",
@@ -212,9 +220,11 @@ def resnet(blocks: Sequence[int]) -> Iterator[Layer]:
     yield _joined(
         "conv1", _convolution("conv1", 3, 64, 7, 112, norm=64), output=64 * 56 * 56
     )  # pooled
-    inputs, expansion = 64, 4
+    inputs = 64
+    expansion = 4
     for group, count in enumerate(blocks):
-        width, side = 64 << group, 56 >> group
+        width = 64 << group
+        side = 56 >> group
         for number in range(count):
             # The first block of a group halves the side in its 3x3 convolution.
             before = side << 1 if number == 0 and group else side
@@ -252,7 +262,8 @@ def densenet(blocks: Sequence[int], growth: int, first: int) -> Iterator[Layer]:
     yield _joined(
         "conv0", _convolution("", 3, first, 7, 112, norm=first), output=first * 56 * 56
     )  # pooled
-    maps, side = first, 56
+    maps = first
+    side = 56
     for block, count in enumerate(blocks):
         for number in range(count):
             narrow = _convolution("", maps, 4 * growth, 1, side, norm=maps)
@@ -261,7 +272,8 @@ def densenet(blocks: Sequence[int], growth: int, first: int) -> Iterator[Layer]:
             yield _joined(f"dense{block + 1}-{number + 1}", narrow, wide, output=maps * side * side)
         if block < len(blocks) - 1:
             transition = _convolution("", maps, maps // 2, 1, side, norm=maps)
-            maps, side = maps // 2, side // 2
+            maps = maps // 2
+            side = side // 2
             yield _joined(f"transition{block + 1}", transition, output=maps * side * side)
     last = _linear("fc", maps, 1000)
     yield Layer("fc", last.parameters + 2 * maps, last.forward_flops, last.output)
@@ -284,7 +296,10 @@ def _models() -> Iterator[Model]:
             sizes = {**family.get("all", {}), **own}
             layers = tuple(_KINDS[family["kind"]](**sizes))
             text = "sequence" in sizes
-            sample = f"a sequence of {sizes['sequence']} tokens" if text else "an image"
+            if text:
+                sample = f"a sequence of {sizes['sequence']} tokens"
+            else:
+                sample = "an image"
             yield Model(name, family["source"], layers, sample, 2 if text else 4)
 
 
@@ -482,7 +497,10 @@ class Training:
                 "--parallel", "ep", f"{self.expert} does not divide dp={self.data} (give a divisor)"
             )
         if self.pipeline * self.chunks > len(layers):
-            where = ("--parallel", "pp") if self.pipeline > len(layers) else ("--interleave", "")
+            if self.pipeline > len(layers):
+                where = ("--parallel", "pp")
+            else:
+                where = ("--interleave", "")
             reason = (
                 f"{self.model.name} has {len(layers)} layers (give at most as many stages in all)"
             )
@@ -648,7 +666,8 @@ class Training:
             )
 
         replicas = self.data * self.context
-        dense, experts = each(replicas), each(replicas // self.expert)
+        dense = each(replicas)
+        experts = each(replicas // self.expert)
         return max(
             dense * self.dense(layers) + experts * self.routed_to(layers) for layers in self.stages
         )
@@ -660,7 +679,9 @@ class Training:
     @property
     def summed_element_bytes(self) -> int:
         """Return the bytes of an element of a gradient that is summed."""
-        return self.model.parameter_bytes if self.zero >= 2 and self.pipeline == 1 else SUMMED_BYTES
+        if self.zero >= 2 and self.pipeline == 1:
+            return self.model.parameter_bytes
+        return SUMMED_BYTES
 
     def gathered_bytes(self, layers: Sequence[Layer]) -> int:
         """Return the bytes of parameters of these layers on one GPU, as ZeRO gathers them."""
@@ -689,14 +710,16 @@ class Traffic:
 def traffic(training: Training) -> list[Traffic]:
     """Return what a GPU of each stage hands to its collectives in an iteration."""
     stages = training.stages
-    zero, many = training.zero, training.micro_batches
+    zero = training.zero
+    many = training.micro_batches
     shares = training.data * training.context > 1
     times = many if zero >= 2 and training.pipeline == 1 else 1
     again = 3 if training.recompute == "full" else 2
     ends = [training.sent_bytes(layers[-1]) for layers in stages[:-1]]
     out = []
     for number, layers in enumerate(stages):
-        summed, gathered = training.summed_bytes(layers), training.gathered_bytes(layers)
+        summed = training.summed_bytes(layers)
+        gathered = training.gathered_bytes(layers)
         sends = 0
         if ends:
             # Nothing leaves the last chunk of the last stage, or goes back from the first one of
@@ -757,7 +780,8 @@ def new_job_file(
     `Training`. Calls `warn` with each of `warnings`. Raises `DocumentError`, which names the option
     at fault.
     """
-    of, unit = find_model(model), find_gpu(gpu)
+    of = find_model(model)
+    unit = find_gpu(gpu)
     if zero not in get_args(Zero):
         raise DocumentError(
             "--zero", "", f"{zero} is not a stage of ZeRO (give 0, 1, 2 or 3)", code="not-allowed"
@@ -775,7 +799,10 @@ def new_job_file(
         raise DocumentError(
             "--efficiency", "", f"{part} is not above 0 and at most 1 (give a part of the peak)"
         )
-    title = re.sub(r"[^A-Za-z0-9_-]", "_", model) if name is None else name
+    if name is None:
+        title = re.sub(r"[^A-Za-z0-9_-]", "_", model)
+    else:
+        title = name
     if not _NAME.fullmatch(title):
         reason = f"'{title}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
         raise DocumentError("--name", "", reason, code="not-a-name")
@@ -796,7 +823,10 @@ def new_job_file(
         stages = degrees["pp"]
         # Interleaved stages take them in multiples of the stages.
         multiple = stages if choices.get("chunks", 1) > 1 else 1
-        micro_batches = 1 if stages == 1 else -(-MICRO_BATCHES // multiple) * multiple
+        if stages == 1:
+            micro_batches = 1
+        else:
+            micro_batches = -(-MICRO_BATCHES // multiple) * multiple
     training = Training(
         of,
         unit,
@@ -846,7 +876,8 @@ def _degrees(parallel: str, gpus: int) -> dict[str, int]:
 
 def warnings(training: Training) -> Iterator[str]:
     """Yield what no one trains like, in a sentence each."""
-    stages, many = training.pipeline, training.micro_batches
+    stages = training.pipeline
+    many = training.micro_batches
     if stages > 1 and many < stages * training.chunks:
         idle = Fraction(stages - 1, training.chunks * many + stages - 1)
         yield (
@@ -883,7 +914,10 @@ def job_file(
     a host send together.
     """
     count = _hosts(training, gpus_per_host)
-    workers = list(hosts) if hosts is not None else [f"h{number}" for number in range(1, count + 1)]
+    if hosts is not None:
+        workers = list(hosts)
+    else:
+        workers = [f"h{number}" for number in range(1, count + 1)]
     if len(workers) != count:
         reason = (
             f"{len(workers)} hosts are given, but {training.gpus} GPUs at {gpus_per_host} a host"
@@ -941,7 +975,10 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
     # Hosts that share the layers of a replica, or of several that share experts.
     cut = training.tensor * training.context
     shared = [-(-size // gpus_per_host) for size in (cut, cut * training.expert)]
-    group = max(shared) if shared[0] > 1 or training.expert > 1 else 1
+    if shared[0] > 1 or training.expert > 1:
+        group = max(shared)
+    else:
+        group = 1
     sums = {}
     if per_stage > 1:
         sums = {
@@ -976,7 +1013,10 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
     }
     layers = -(-len(training.model.layers) // (training.pipeline * training.chunks))
     if group > 1:
-        of = training.context_bytes if shared[0] > 1 else training.routed_bytes
+        if shared[0] > 1:
+            of = training.context_bytes
+        else:
+            of = training.routed_bytes
         each = training.tensor if shared[0] > 1 else gpus_per_host
         # Layers without an exchange, and stages with a layer less, count as a part of one.
         places = layers * training.pipeline * training.chunks
@@ -984,7 +1024,10 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
         if training.recompute == "full":
             # The backward pass repeats what the forward pass exchanges: one of three times, or of
             # two.
-            exchanged = exchanged * 4 // 3 if shared[0] > 1 else exchanged * 3 // 2
+            if shared[0] > 1:
+                exchanged = exchanged * 4 // 3
+            else:
+                exchanged = exchanged * 3 // 2
         exchange = {
             "exchange": "context" if shared[0] > 1 else "experts",
             "exchanged": size_text(exchanged),
@@ -1005,11 +1048,23 @@ def _sums(training: Training, group: int, context: bool) -> Iterator[tuple[str, 
         [training.tensor * of(layers) for layers in training.stages]
         for of in (training.dense, training.routed_to)
     )
-    inside = training.expert if group == 1 or context else training.expert // group
+    if group == 1 or context:
+        inside = training.expert
+    else:
+        inside = training.expert // group
     experts = [inside * size for size in experts]
-    summed, gathered = training.summed_element_bytes, training.model.parameter_bytes
+    summed = training.summed_element_bytes
+    gathered = training.model.parameter_bytes
     whole = [sum(sizes) for sizes in zip(dense, experts, strict=True)]
-    replicas, every = (whole, []) if group == 1 else ([], whole) if context else (experts, dense)
+    if group == 1:
+        replicas = whole
+        every = []
+    elif context:
+        replicas = []
+        every = whole
+    else:
+        replicas = experts
+        every = dense
     if any(replicas):
         yield "gradient", [summed * size for size in replicas]
         if training.zero:
@@ -1038,7 +1093,8 @@ def _sharded(training: Training, times: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def _comments(training: Training, gpus_per_host: int, hosts: int) -> Iterator[str]:
-    model, gpu = training.model, training.gpu
+    model = training.model
+    gpu = training.gpu
     yield f"{model.name}: {model.parameters:,} parameters ({model.source})."
     degrees = {"dp": training.data, "tp": training.tensor, "pp": training.pipeline}
     degrees |= {

@@ -74,7 +74,9 @@ def place(fabric: str, target: str) -> Start:
         )
     if fabric != VIRTUAL:
         return partial(_on_hosts, fabric, target)
-    return _fluid if target == FLUID else partial(_virtual, target)
+    if target == FLUID:
+        return _fluid
+    return partial(_virtual, target)
 
 
 def ideal_place(target: str) -> Runner:
@@ -179,11 +181,10 @@ def prepare(
     A document needs neither a name nor, if `policies` are given, policies. Raises `DocumentError`.
     """
     try:
-        choices = (
-            None
-            if policies is None
-            else tuple(dict.fromkeys(_choice(policy) for policy in policies))
-        )
+        if policies is None:
+            choices = None
+        else:
+            choices = tuple(dict.fromkeys(_choice(policy) for policy in policies))
     except PolicyChoiceError as error:
         raise DocumentError("policies", "", str(error), code=error.code) from None
     if isinstance(scenario, Mapping):
@@ -191,8 +192,13 @@ def prepare(
         if choices is not None:
             document["policies"] = choices
         return scenario_of(document, "scenario")
-    loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    return loaded if choices is None else replace(loaded, policies=choices)
+    if isinstance(scenario, Scenario):
+        loaded = scenario
+    else:
+        loaded = load_scenario(scenario)
+    if choices is None:
+        return loaded
+    return replace(loaded, policies=choices)
 
 
 def compare(
@@ -214,11 +220,10 @@ def compare(
     are `to_write`; `on_iteration` is told of each iteration. Raises what the runners raise.
     """
     progress.stage("measuring each job alone")
-    kept = (
-        None
-        if keep is None
-        else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
-    )
+    if keep is None:
+        kept = None
+    else:
+        kept = _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
     alone_s = alone_iterations_s(scenario)
     turns = [
         _Turn(choice, label, run, run is ideal)
@@ -280,14 +285,18 @@ class _Turn:
     def simulated_iterations(self) -> int:
         """The number of iterations that the policy simulates before it runs."""
         policy = self.make()
-        return policy.simulated_iterations if isinstance(policy, Patient) else 0
+        if isinstance(policy, Patient):
+            return policy.simulated_iterations
+        return 0
 
     @property
     def kind(self) -> str:
         """What determines the pace, besides the scenario."""
         if self.is_ideal:
             return "ideal rates"
-        return "reactive" if getattr(self.make(), "reactive", False) else PLANNED
+        if getattr(self.make(), "reactive", False):
+            return "reactive"
+        return PLANNED
 
 
 def _in_order(turns: Sequence[_Turn]) -> list[_Turn]:
@@ -308,11 +317,13 @@ def _in_order(turns: Sequence[_Turn]) -> list[_Turn]:
 def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -> Iterator[Phase]:
     """Yield what `turn` consists of, if its outcome of so many records is kept."""
     # On packets, all policies take about as long.
-    search_like, run_like = "", PLANNED
+    search_like = ""
+    run_like = PLANNED
     if target == FLUID:
         # A search simulates iterations in the same engine, in which the run of a plan takes as long
         # for each.
-        search_like, run_like = PLANNED, SEARCH if turn.kind == PLANNED else ""
+        search_like = PLANNED
+        run_like = SEARCH if turn.kind == PLANNED else ""
     if searched := turn.simulated_iterations:
         yield Phase(SEARCH, SEARCH, searched, similar=search_like)
     yield Phase(RUN, turn.kind, scenario.iterations, similar=run_like)
@@ -377,7 +388,9 @@ class _Kept:
     def get(self, choice: PolicyChoice, label: str) -> PolicyRun | None:
         self._names[label] = choice.name
         stored = self._store.get(choice.name, self._of(label))
-        return None if stored is None else run_from_json(stored.result)
+        if stored is None:
+            return None
+        return run_from_json(stored.result)
 
     def put(self, choice: PolicyChoice, label: str, run: PolicyRun) -> None:
         self._store.put(choice.name, Stored(self._of(label), run_to_json(run), 0.0))
@@ -391,7 +404,9 @@ class _Kept:
 
 
 def _choice(policy: str | PolicyChoice) -> PolicyChoice:
-    return policy if isinstance(policy, PolicyChoice) else PolicyChoice.parse(policy)
+    if isinstance(policy, PolicyChoice):
+        return policy
+    return PolicyChoice.parse(policy)
 
 
 LONG_S = 600.0
@@ -418,7 +433,10 @@ class Estimate:
     def text(self) -> str:
         """Return the estimate as a sentence."""
         minutes = self.duration_s / 60
-        duration = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
+        if minutes < 120:
+            duration = f"{minutes:.0f} minutes"
+        else:
+            duration = f"{minutes / 60:.0f} hours"
         return (
             f"about {self.packets:.2g} packets, {self.switch_packets:.2g} counted at each switch:"
             f" about {duration} (at {self.switch_packets_per_s} a second; --scale makes them fewer)"
@@ -433,7 +451,8 @@ def estimate(scenario: Scenario, target: str) -> Estimate:
     """
     from echelon.switches.targets import TARGETS
 
-    transport, alone_s = scenario.transport, alone_iterations_s(scenario)
+    transport = scenario.transport
+    alone_s = alone_iterations_s(scenario)
     length_s = scenario.iterations * max(alone_s.values())
     acknowledged = max(1, transport.window_packets // 2)
     packets = at_switches = 0
@@ -462,7 +481,8 @@ def _others(scenario: Scenario, length_s: Fraction) -> Iterator[tuple[str, str, 
     for traffic in scenario.background:
         yield traffic.src, traffic.dst, Fraction(traffic.rate_bps), traffic.packet_bytes
     for source in scenario.traffic:
-        flows, pairs = source.flows, source.pairs
+        flows = source.flows
+        pairs = source.pairs
         if isinstance(flows, Schedule):
             load_bps = Fraction(8 * flows.total_bytes) / max(
                 length_s, Fraction(flows.duration_us, 10**6)

@@ -56,7 +56,9 @@ class Table:
 
 def percent(ours: float | None, other: float | None) -> float | None:
     """Return by how much ours exceeds the other, in percent."""
-    return None if ours is None or not other else (ours / other - 1) * 100
+    if ours is None or not other:
+        return None
+    return (ours / other - 1) * 100
 
 
 def _shown(cell: Cell) -> str:

@@ -68,7 +68,8 @@ def coflows(
     except DocumentError as error:
         fail(str(error), BAD_INPUT)
     try:
-        port_bps, interval_s = rate_bps(rate), float(duration_s(interval))
+        port_bps = rate_bps(rate)
+        interval_s = float(duration_s(interval))
     except QuantityError as error:
         fail(f"--rate, --interval: {error}", BAD_INPUT)
     from research.coflow_replay import replay
@@ -109,7 +110,9 @@ def _row(result: CoflowReplay) -> tuple[str, ...]:
 
     def least_of(part: float) -> str:
         """Return the time within which that part of the coflows is finished."""
-        return f"{took_s[max(0, -int(-part * len(took_s) // 1) - 1)]:.3f} s" if took_s else "-"
+        if took_s:
+            return f"{took_s[max(0, -int(-part * len(took_s) // 1) - 1)]:.3f} s"
+        return "-"
 
     mean = f"{sum(took_s) / len(took_s):.3f} s" if took_s else "-"
     parts = (least_of(part) for part in (0.5, 0.95, 0.99, 1.0))

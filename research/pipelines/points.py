@@ -99,7 +99,10 @@ def point_task(
     at: PipelinePoint, settings: ExperimentSettings, make_runner: Callable[[], Runner]
 ) -> Task:
     """Return the measurement of a point."""
-    iterations = QUICK_ITERATIONS if settings.quick else ITERATIONS
+    if settings.quick:
+        iterations = QUICK_ITERATIONS
+    else:
+        iterations = ITERATIONS
     identity = {
         "kind": "pipeline-point",
         "load": str(at.load),

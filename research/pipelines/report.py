@@ -57,7 +57,10 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
     points = _points(store, settings)
     table = _table(points)
     picture = _draw(points, out)
-    quick = " This is the quick subset: few loads and iterations." if settings.quick else ""
+    if settings.quick:
+        quick = " This is the quick subset: few loads and iterations."
+    else:
+        quick = ""
     about = (
         "VGG-16 in four GPipe stages (PipeDream's profile, eight micro-batches) on both sides of a"
         f" link, web-search traffic on it in both directions. {len(points)} points on the"
@@ -124,14 +127,16 @@ def _cost(here: Sequence[MeasuredPipeline]) -> str:
     bandwidth accounts for.
     """
     by_policy = {at.policy: at for at in here}
-    before, after = by_policy.get(BASELINE), by_policy.get(SCHEDULED)
+    before = by_policy.get(BASELINE)
+    after = by_policy.get(SCHEDULED)
     if (
         before is None
         or after is None
         or not (before.flow_s and before.shared_s and after.flow_s and after.shared_s)
     ):
         return ""
-    grown, allowed = after.flow_s / before.flow_s, after.shared_s / before.shared_s
+    grown = after.flow_s / before.flow_s
+    allowed = after.shared_s / before.shared_s
     return (
         f" Cross traffic's flows take {grown:.1f} times as long under {SCHEDULED} as under"
         f" {BASELINE}; the bandwidth that training leaves accounts for {allowed:.1f} times"
@@ -158,7 +163,9 @@ def _table(points: Sequence[MeasuredPipeline]) -> Table:
     baseline_s = {at.load: at.mean_s for at in points if at.policy == BASELINE}
     rows: list[tuple[Cell, ...]] = []
     for at in points:
-        cross, flow_s, shared_s = at.result["compared"], at.flow_s, at.shared_s
+        cross = at.result["compared"]
+        flow_s = at.flow_s
+        shared_s = at.shared_s
         rows.append(
             (
                 *(
@@ -180,7 +187,9 @@ def _table(points: Sequence[MeasuredPipeline]) -> Table:
 
 
 def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
-    iterations, flows, shared = [], [], []
+    iterations = []
+    flows = []
+    shared = []
     for at, policy in enumerate(POLICIES):
         of = [point for point in points if point.policy == policy]
         look = at, "-", MARKERS[at]

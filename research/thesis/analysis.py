@@ -31,7 +31,8 @@ def fit_of(curve: Sequence[Measured], n: float | None = None) -> Fit | None:
     points = rising(curve)
     if len(points) < _LEAST_FITTED:
         return None
-    loads, times = [at.achieved_gbps for at in points], [at.mean_s for at in points]
+    loads = [at.achieved_gbps for at in points]
+    times = [at.mean_s for at in points]
     if n is None:
         return best_fit(loads, times, LINK_GBPS)
     return fit(loads, times, n, LINK_GBPS)
@@ -108,7 +109,8 @@ def cross_cost(at: Measured) -> CrossCost | None:
 
 
 def _cost(sharing: dict[str, Any]) -> CrossCost | None:
-    measured_s, shared_s = sharing["mean_time_s"], sharing["shared_mean_time_s"]
+    measured_s = sharing["mean_time_s"]
+    shared_s = sharing["shared_mean_time_s"]
     if not measured_s or not shared_s:
         return None
     return CrossCost(

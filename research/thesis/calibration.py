@@ -40,7 +40,8 @@ def calibrate(iteration_s: Callable[[Fraction], Fraction], target_s: Fraction) -
     (M. Dowell and P. Jarratt, BIT 11, 1971). Raise `RunError` if sending alone takes longer than
     the target.
     """
-    low, high = Fraction(0), target_s
+    low = Fraction(0)
+    high = target_s
     below = iteration_s(low) - target_s
     runs = 1
     if below > TOLERANCE * target_s:
@@ -63,10 +64,12 @@ def calibrate(iteration_s: Callable[[Fraction], Fraction], target_s: Fraction) -
             return Calibration(middle, off + target_s, runs)
         side = 1 if off > 0 else -1
         if side > 0:
-            high, above = middle, off
+            high = middle
+            above = off
             below = below / 2 if last == side else below
         else:
-            low, below = middle, off
+            low = middle
+            below = off
             above = above / 2 if last == side else above
         last = side
     raise RunError(

@@ -73,7 +73,8 @@ def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> Co
         return _line(cross_gbps[first:end], ys[first:end])
 
     cut = min(range(_PART, count - _PART + 1), key=lambda at: line(0, at)[1] + line(at, count)[1])
-    low, tangent = line(0, cut)[0], line(cut, cut + _PART)[0]
+    low = line(0, cut)[0]
+    tangent = line(cut, cut + _PART)[0]
     if tangent.slope == low.slope:
         x = cross_gbps[cut]
     else:
@@ -89,7 +90,8 @@ def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> Co
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[Line, float]:
     """Return the line of least squares, and the sum of squares that it leaves."""
-    mean_x, mean_y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    mean_x = math.fsum(xs) / len(xs)
+    mean_y = math.fsum(ys) / len(ys)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / math.fsum(
         (x - mean_x) ** 2 for x in xs
     )

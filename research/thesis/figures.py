@@ -142,7 +142,8 @@ def _scheduled(
 
 def _distributions(curves: Curves) -> Iterator[_Drawing]:
     """Yield figure 3-5: the distributions at 30 % and 80 %, training over TCP."""
-    panels, spreads = [], []
+    panels = []
+    spreads = []
     for load in (LIGHT_GBPS, HEAVY_GBPS):
         shown = [
             (traffic, at)
@@ -186,9 +187,12 @@ def _two_models(
 ) -> Iterator[_Drawing]:
     """Yield figure 3-6, kinds of cross traffic compared, or 3-7, with fits of equation 3.5."""
     shown = [kind for kind in kinds if curves.has(*kind)]
-    panels, squares, apart = [], [], []
+    panels = []
+    squares = []
+    apart = []
     for model in _TWO_MODELS:
-        lines, heavy = [], []
+        lines = []
+        heavy = []
         for look, (traffic, transport) in enumerate(shown):
             curve = curves.curve(traffic, transport, model, BASELINE)
             if len(curve) < 2:
@@ -197,10 +201,8 @@ def _two_models(
             dashes = "" if fitted else DASHES[look]
             lines.append(_curve(curve, label, look, _AXIS, dashes, bars=False))
             heavy += [at.mean_s for at in curve if at.load_gbps == HEAVY_GBPS]
-            theirs, ours = (
-                published.FITS.get((traffic, transport, model)),
-                fit_of(curve, 0.5) if fitted else None,
-            )
+            theirs = published.FITS.get((traffic, transport, model))
+            ours = fit_of(curve, 0.5) if fitted else None
             if ours is not None:
                 squares.append(ours.r_squared)
                 lines.append(
@@ -236,11 +238,9 @@ def _measured(
 ) -> dict[str, list[Measured]]:
     """Return the curve of each model that has one."""
     found = {model: curves.curve(traffic, transport, model, policy) for model in MODELS}
-    return (
-        {model: of for model, of in found.items() if len(of) > 1}
-        if curves.has(traffic, transport)
-        else {}
-    )
+    if curves.has(traffic, transport):
+        return {model: of for model, of in found.items() if len(of) > 1}
+    return {}
 
 
 def _growth(curve: Sequence[Measured]) -> float:
@@ -263,7 +263,10 @@ def _curve(
 ) -> Curve:
     ordered = rising(curve)
     xs = [_x(at.achieved_gbps, axis) for at in ordered]
-    highs = [max(at.p99_s, at.mean_s) for at in ordered] if bars else []
+    if bars:
+        highs = [max(at.p99_s, at.mean_s) for at in ordered]
+    else:
+        highs = []
     return Curve(
         label,
         xs,
@@ -285,4 +288,6 @@ def _fit(fit: PublishedFit, label: str, look: int, axis: str, dashes: str = ":")
 
 
 def _x(gbps: float, axis: str) -> float:
-    return LINK_GBPS / (LINK_GBPS - gbps) if axis == _RESCALED else gbps
+    if axis == _RESCALED:
+        return LINK_GBPS / (LINK_GBPS - gbps)
+    return gbps

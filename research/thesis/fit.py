@@ -50,7 +50,8 @@ def fit(
         )
     xs = [(capacity_gbps - load) ** -n for load in cross_gbps]
     ys = [math.log(time) for time in time_s]
-    mean_x, mean_y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    mean_x = math.fsum(xs) / len(xs)
+    mean_y = math.fsum(ys) / len(ys)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / math.fsum(
         (x - mean_x) ** 2 for x in xs
     )

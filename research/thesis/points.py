@@ -160,7 +160,8 @@ def point_task(
     at: Point, compute_s: Fraction, settings: ExperimentSettings, make_runner: Callable[[], Runner]
 ) -> Task:
     """Return the measurement of a point whose model computes for `compute_s`."""
-    iterations, fewest = iterations_of(at, settings), fewest_of(at, settings)
+    iterations = iterations_of(at, settings)
+    fewest = fewest_of(at, settings)
     identity = {
         "kind": "thesis-point",
         **asdict(at.setup),

@@ -74,7 +74,10 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
 
 
 def _what_ran(curves: Curves, settings: ExperimentSettings) -> str:
-    quick = " This is the quick subset: few loads and iterations." if settings.quick else ""
+    if settings.quick:
+        quick = " This is the quick subset: few loads and iterations."
+    else:
+        quick = ""
     return (
         f"{len(curves)} points on the {settings.fabric} fabric with {settings.target}, rates and"
         f" sizes scaled by {settings.scale}, times not scaled, packets of {settings.packet_bytes}"

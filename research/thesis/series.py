@@ -86,9 +86,9 @@ class Curves:
         configuration = CONFIGURATION_OF[traffic]
         loaded = self._points.get((configuration, traffic, transport, model, policy), {})
         idle = self._points.get((configuration, "none", transport, model, policy), {})
-        return (
-            [at for _, at in sorted({**idle, **loaded}.items())] if loaded else list(idle.values())
-        )
+        if loaded:
+            return [at for _, at in sorted({**idle, **loaded}.items())]
+        return list(idle.values())
 
     def has(self, traffic: str, transport: str) -> bool:
         """Return whether anything was measured under this kind of cross traffic."""
@@ -146,8 +146,10 @@ def curves_of(stored: Iterable[Stored], settings: ExperimentSettings) -> Curves:
 
 
 def _measured(point: Stored, settings: ExperimentSettings) -> Measured:
-    identity, result = point.identity, point.result
-    cross, same_time = result["cross"], result["compared"]
+    identity = point.identity
+    result = point.result
+    cross = result["cross"]
+    same_time = result["compared"]
     return Measured(
         configuration=identity["configuration"],
         model=identity["model"],

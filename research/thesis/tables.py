@@ -104,7 +104,8 @@ def _congestion(curves: Curves, traffic: published.Traffic, transport: str, numb
         point = congestion_of(curve)
         if point is None:
             continue
-        ours_mb, theory_mb = point.data_mb(LINK_GBPS), curve[0].data_mb
+        ours_mb = point.data_mb(LINK_GBPS)
+        theory_mb = curve[0].data_mb
         theirs = published.CONGESTION[traffic][name]
         named = published.CONGESTION_POINTS[traffic].get(name)
         off = percent(ours_mb, theory_mb) or 0.0
@@ -287,7 +288,8 @@ def _gains(curves: Curves) -> Table:
             if policy == BASELINE:
                 continue
             for gain in gains(curves, traffic, transport, name, policy):
-                before, after = gain.before, gain.after
+                before = gain.before
+                after = gain.after
                 rows.append(
                     (
                         *(

@@ -96,9 +96,15 @@ def rows(directory: Path, nodes: Sequence[int]) -> Iterator[Row]:
                         gbps,
                     )
             for degree in DEGREES if graphs else ():
-                published_s = PANEL_PS[degree][place] / 1e12 if count == 16 else None
+                if count == 16:
+                    published_s = PANEL_PS[degree][place] / 1e12
+                else:
+                    published_s = None
                 times = on_panel(graphs, degree)
-                middle_s = median(lasts_s for lasts_s, _ in times) if len(times) > 1 else None
+                if len(times) > 1:
+                    middle_s = median(lasts_s for lasts_s, _ in times)
+                else:
+                    middle_s = None
                 network = f"panel {degree} x {PANEL_GBPS}"
                 yield Row(model, count, network, published_s, *times[0], middle_s)
                 if model == "candle" and count == 16:
@@ -127,7 +133,10 @@ def on_panel(graphs: Mapping[int, TaskGraph], degree: int) -> list[tuple[float, 
         if gbps in best and least >= best[gbps][0]:
             continue
         fabric = build_fabric(direct_fabric([topology], PANEL_GBPS * 10**9))
-        first_s = least if len(laid) == 1 else iteration_s(graphs[gbps], fabric, topology, rounds=1)
+        if len(laid) == 1:
+            first_s = least
+        else:
+            first_s = iteration_s(graphs[gbps], fabric, topology, rounds=1)
         if gbps not in best or first_s < best[gbps][0]:
             best[gbps] = first_s, fabric, topology
     return sorted((iteration_s(graphs[gbps], *on), gbps) for gbps, (_, *on) in best.items())
@@ -178,10 +187,14 @@ if __name__ == "__main__":
     )
     print("|---|---|---|---|---|---|---|---|")
     for row in rows(Path(sys.argv[1]), [int(text) for text in sys.argv[2:]] or [16]):
-        of = "" if row.published_s is None else f"{row.published_s * 1e3:.2f} ms"
-        change = (
-            "" if row.published_s is None else f"{100 * (row.ours_s / row.published_s - 1):+.1f} %"
-        )
+        if row.published_s is None:
+            of = ""
+        else:
+            of = f"{row.published_s * 1e3:.2f} ms"
+        if row.published_s is None:
+            change = ""
+        else:
+            change = f"{100 * (row.ours_s / row.published_s - 1):+.1f} %"
         ours, middle = (
             f"{time_s * 1e3:.2f} ms" if time_s is not None else ""
             for time_s in (row.ours_s, row.median_s)

@@ -48,7 +48,10 @@ def replicas(graph: TaskGraph) -> TaskGraph:
     place = {own: at * nodes for at, own in enumerate(on)}
     tasks: dict[int, Task] = {}
     for own, sums in summed.items():
-        runtime_s = lasts_s[own] if on[own] == nodes else known_s[own[1], sizes[own]]
+        if on[own] == nodes:
+            runtime_s = lasts_s[own]
+        else:
+            runtime_s = known_s[own[1], sizes[own]]
         everyone = tuple(range(nodes))
         # All-reduces keep their numbers, which are addresses and so larger than any of these.
         tasks |= {
@@ -68,10 +71,12 @@ def _parts(graph: TaskGraph) -> dict[int, Part]:
     backward task.
     """
     part: dict[int, Part] = {}
-    operator, last = -1, graph.nodes
+    operator = -1
+    last = graph.nodes
     for number in sorted(number for number, task in graph.tasks.items() if task.kind == FORWARD):
         task = graph.tasks[number]
-        operator, last = operator + (task.node <= last), task.node
+        operator = operator + (task.node <= last)
+        last = task.node
         part[number] = operator, FORWARD
         part |= {
             other: (operator, BACKWARD)

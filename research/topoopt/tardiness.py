@@ -30,10 +30,14 @@ if __name__ == "__main__":
         for degree in (3, 4, 6):
             judge = Judge(spec, RATE_BPS)
             tried = [judge.candidate(of, topology) for topology in topologies(of, degree)]
-            published, best = tried[0], min(tried, key=lambda one: one.iteration_s)
+            published = tried[0]
+            best = min(tried, key=lambda one: one.iteration_s)
             record, job = judge.record(of, published.topology)
             weights = weights_of(of.steps, tardiness_of(job, record))
-            late = judge.candidate(of, topologies(of, degree, weights)[0]) if weights else published
+            if weights:
+                late = judge.candidate(of, topologies(of, degree, weights)[0])
+            else:
+                late = published
             last = by_tardiness(judge, best)
             times = (published, late, best, last)
             cells = " | ".join(f"{one.iteration_s * 1e3:.2f} ms" for one in times)

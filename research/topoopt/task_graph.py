@@ -87,10 +87,8 @@ class TaskGraph:
         flows: list[Flow] = []
         rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
         for number, task in self.tasks.items():
-            own, after = (
-                names[number],
-                tuple(dict.fromkeys(names[other] for other in before[number])),
-            )
+            own = names[number]
+            after = tuple(dict.fromkeys(names[other] for other in before[number]))
             if task.kind in COMPUTE or (task.node == task.to and task.kind == TRANSFER):
                 computes.append(ComputeUnit(own, hosts[task.node], task.runtime_s, after))
             elif task.kind == TRANSFER:
@@ -195,20 +193,23 @@ def load_task_graph(path: Path) -> TaskGraph:
 
 
 def _graph(root: Table) -> TaskGraph:
-    nodes, switches = root.integer(1, "I"), root.integer(2, "I")
+    nodes = root.integer(1, "I")
+    switches = root.integer(2, "I")
     ends: dict[int, tuple[int, int]] = {}
     for device in root.tables(9):
-        number, node, property_of = (
-            device.integer(1, "Q"),
-            device.integer(2, "Q"),
-            device.integer(3, "Q"),
-        )
+        number = device.integer(1, "Q")
+        node = device.integer(2, "Q")
+        property_of = device.integer(3, "Q")
         links = device.integer(0, "h") >= 13
         ends[number] = divmod(property_of, nodes + switches) if links else (node, node)
     tasks: dict[int, Task] = {}
     for table in root.tables(8):
         kind = table.integer(0, "h")
-        node, to = (0, 0) if kind == ALL_REDUCE else ends[table.integer(2, "Q")]
+        if kind == ALL_REDUCE:
+            node = 0
+            to = 0
+        else:
+            node, to = ends[table.integer(2, "Q")]
         runtime_s = Fraction(table.number(3, "f")) / 1000
         tasks[table.integer(1, "Q")] = Task(
             kind, node, to, runtime_s, table.integer(4, "Q"), table.integers(5)

@@ -50,7 +50,8 @@ def crc_table(parameters: Crc) -> tuple[int, ...]:
                 value = value >> 1 ^ polynomial if value & 1 else value >> 1
             entries.append(value)
     else:
-        top, full = 1 << (width - 1), (1 << width) - 1
+        top = 1 << (width - 1)
+        full = (1 << width) - 1
         for byte in range(256):
             value = byte << (width - 8)
             for _ in range(8):
@@ -79,7 +80,8 @@ def crc(parameters: Crc) -> Hash:
 
         return reflected
 
-    shift, full = parameters.width - 8, (1 << parameters.width) - 1
+    shift = parameters.width - 8
+    full = (1 << parameters.width) - 1
 
     def plain(data: bytes) -> int:
         value = parameters.initial
@@ -165,7 +167,8 @@ def _round(accumulator: int, word: int) -> int:
 
 def xxh64(data: bytes) -> int:
     """Return XXH64 with seed 0 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
-    length, at = len(data), 0
+    length = len(data)
+    at = 0
     if length >= 32:
         lanes = [(_P1 + _P2) & _M64, _P2, 0, -_P1 & _M64]
         while at + 32 <= length:

@@ -446,7 +446,10 @@ def topological(pipeline: PipelineSpec) -> list[str]:
     """Return the nodes that can be reached, each before its successors."""
     order: list[str] = []
     done: set[str] = set()
-    todo: list[tuple[str, bool]] = [] if pipeline.initial is None else [(pipeline.initial, False)]
+    if pipeline.initial is None:
+        todo: list[tuple[str, bool]] = []
+    else:
+        todo = [(pipeline.initial, False)]
     while todo:
         name, leaving = todo.pop()
         if leaving:

@@ -114,7 +114,8 @@ class MatchField:
             raise ValueError(
                 f"a match of kind {self.kind} needs a pair of integers, not {element!r}"
             )
-        first, second = self._fitting(element[0]), element[1]
+        first = self._fitting(element[0])
+        second = element[1]
         if self.kind == "lpm":
             if not 0 <= second <= self.width:
                 raise ValueError(f"prefix length {second} is not in 0..{self.width}")
@@ -148,7 +149,8 @@ class ExactIndex:
         self.results[key[0] if self._single else key] = entry.result
 
     def add_all(self, entries: Iterable[Entry]) -> None:
-        results, single = self.results, self._single
+        results = self.results
+        single = self._single
         for entry in entries:
             key = entry.key
             results[key[0] if single else key] = entry.result
@@ -191,7 +193,8 @@ class PrefixIndex:
             for entry in entries:
                 self.add(entry)
             return
-        levels, width = self._levels, self._width
+        levels = self._levels
+        width = self._width
         for entry in entries:
             key: tuple[Any, ...] = entry.key
             value, length = key[0]
@@ -409,7 +412,9 @@ class RangeIndex:
         self._order: list[tuple[int, Callable[[int], _Segments | _Boxes | None]]] = []
 
     def _new(self) -> _Segments | _Boxes:
-        return _Segments(self._ranges[0]) if len(self._ranges) == 1 else _Boxes(tuple(self._ranges))
+        if len(self._ranges) == 1:
+            return _Segments(self._ranges[0])
+        return _Boxes(tuple(self._ranges))
 
     def add(self, entry: Entry) -> None:
         mask, value = self._place(entry.key)
@@ -514,4 +519,6 @@ def make_index(match: str, fields: tuple[MatchField, ...]) -> Index:
         return RangeIndex(fields)
     if match in ("ternary", "range"):
         return MaskIndex(fields)
-    return PrefixIndex(fields) if "lpm" in kinds else ExactIndex(fields)
+    if "lpm" in kinds:
+        return PrefixIndex(fields)
+    return ExactIndex(fields)

@@ -35,7 +35,8 @@ _PORTS_PER_PIPE_BITS = 7
 def group_of(port: int) -> tuple[int, int, int]:
     """Return the pipe of a port, its group in the pipe, and its number in the group. Raise
     ValueError for a number that is no port of a Tofino."""
-    pipe, local = port >> _PORTS_PER_PIPE_BITS, port & ((1 << _PORTS_PER_PIPE_BITS) - 1)
+    pipe = port >> _PORTS_PER_PIPE_BITS
+    local = port & ((1 << _PORTS_PER_PIPE_BITS) - 1)
     if not 0 <= pipe < PIPES or local >= GROUPS_PER_PIPE * PORTS_PER_GROUP:
         raise ValueError(
             f"port {port} is not a port of a Tofino: it has 0 to 71 of each pipe, at 128 times the"
@@ -50,7 +51,9 @@ def port_of(pipe: int, group: int, number: int) -> int:
 
 
 def _sequence(count: int) -> tuple[int, ...]:
-    return tuple(qid % count for qid in range(LOGICAL_QUEUES)) if count else ()
+    if count:
+        return tuple(qid % count for qid in range(LOGICAL_QUEUES))
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,8 @@ class ActionProfile:
 
     def _choose(self, group: Group) -> None:
         """Fill in the cells to choose from."""
-        down, cells = self._down, group.cells
+        down = self._down
+        cells = group.cells
         cells.clear()
         for cell, weight, port in group.parts:
             if port not in down:
@@ -249,9 +250,12 @@ class ActionProfile:
         """Note that an entry refers to a member or group (``change`` 1) or no longer refers to it
         (-1).
         """
-        users, number = (
-            (self._member_users, member) if group is None else (self._group_users, group)
-        )
+        if group is None:
+            users = self._member_users
+            number = member
+        else:
+            users = self._group_users
+            number = group
         assert number is not None
         count = users.get(number, 0) + change
         if count:

@@ -151,8 +151,14 @@ class MeterCell:
         config = self._config
         if config is None:
             return GREEN
-        elapsed = 0 if self._last_ns is None else max(0, now_ns - self._last_ns)
-        self._last_ns = now_ns if self._last_ns is None else max(now_ns, self._last_ns)
+        if self._last_ns is None:
+            elapsed = 0
+        else:
+            elapsed = max(0, now_ns - self._last_ns)
+        if self._last_ns is None:
+            self._last_ns = now_ns
+        else:
+            self._last_ns = max(now_ns, self._last_ns)
         if config.excess_burst is not None:
             return self._execute_single(config, config.excess_burst, amount * _NS, elapsed)
         self._peak = min(self._peak + elapsed * config.peak_rate, config.peak_burst * _NS)

@@ -71,11 +71,10 @@ def load_program(
     :class:`~softswitch.errors.ProgramError` with the place and the reason if it is malformed or not
     supported.
     """
-    program = (
-        _load_shared(source, name)
-        if isinstance(source, bytes)
-        else Program(name, load_ir(source, name))
-    )
+    if isinstance(source, bytes):
+        program = _load_shared(source, name)
+    else:
+        program = Program(name, load_ir(source, name))
     if resolved:
         _ = program.interpreter
     return program
@@ -240,7 +239,9 @@ class Switch:
         """Return a context in which several writes become one: packets see all of them at once, at
         its end.
         """
-        return nullcontext() if self.native is None else self.native.batch()
+        if self.native is None:
+            return nullcontext()
+        return self.native.batch()
 
     @property
     def stats(self) -> Stats:

@@ -42,17 +42,19 @@ class Table:
         self.key_widths = tuple(key.width for key in spec.keys)
         self.max_size = spec.max_size
         self.profile = profile
-        self.actions = (
-            tuple(program.actions[a].name for a in spec.actions)
-            if profile is None
-            else profile.actions
-        )
+        if profile is None:
+            self.actions = tuple(program.actions[a].name for a in spec.actions)
+        else:
+            self.actions = profile.actions
         self.action_params = {
             program.actions[a].name: program.actions[a].params for a in spec.actions
         }
         self.is_const = spec.entries is not None
         self.has_counters = spec.counters is not None
-        self.meter_unit = None if spec.meter is None else program.meters[spec.meter].unit
+        if spec.meter is None:
+            self.meter_unit = None
+        else:
+            self.meter_unit = program.meters[spec.meter].unit
         self.by_priority = spec.match in ("ternary", "range")
         self.stateful = has_state(spec)
         self.default_cell: list[Call | None] = [None]
@@ -151,17 +153,13 @@ class Table:
             return 0
         if self.take_rows is not None:
             return self._put_rows(entries, self.take_rows)
-        by_priority, stateful, metered = (
-            self.by_priority,
-            self.stateful,
-            self.meter_unit is not None,
-        )
-        by_key, by_handle, room, numbers = (
-            self._by_key,
-            self._by_handle,
-            self.max_size,
-            self._numbers,
-        )
+        by_priority = self.by_priority
+        stateful = self.stateful
+        metered = self.meter_unit is not None
+        by_key = self._by_key
+        by_handle = self._by_handle
+        room = self.max_size
+        numbers = self._numbers
         entry_type = self.entry_type
         handle = self._next_handle
         identity: Any
@@ -169,7 +167,8 @@ class Table:
         try:
             for key, priority, action, args in entries:
                 if not by_priority:
-                    identity, priority = key, 0
+                    identity = key
+                    priority = 0
                 elif 0 <= priority < 1 << 31:
                     identity = (key, priority)
                 else:
@@ -179,9 +178,10 @@ class Table:
                 entry = entry_type(
                     handle, key, priority, MeterCell() if metered else _UNMETERED, action, args
                 )
-                entry.result = (
-                    (numbers[action], *args, entry) if stateful else (numbers[action], *args)
-                )
+                if stateful:
+                    entry.result = (numbers[action], *args, entry)
+                else:
+                    entry.result = (numbers[action], *args)
                 by_key[identity] = handle
                 by_handle[handle] = entry
                 new.append(entry)
@@ -198,13 +198,12 @@ class Table:
 
         The first two parts of each row are key and priority.
         """
-        by_priority, by_key, by_handle, first = (
-            self.by_priority,
-            self._by_key,
-            self._by_handle,
-            self._next_handle,
-        )
-        handle, end = first, first + self.max_size - len(by_handle)
+        by_priority = self.by_priority
+        by_key = self._by_key
+        by_handle = self._by_handle
+        first = self._next_handle
+        handle = first
+        end = first + self.max_size - len(by_handle)
         identity: Any
         new: list[tuple[Any, ...]] = []
         try:
@@ -288,7 +287,8 @@ class Table:
     ) -> None:
         self._refuse_const()
         entry = self.entry(handle)
-        old_member, old_group = entry.member, entry.group
+        old_member = entry.member
+        old_group = entry.group
         self._put(entry, None, member, group)
         self._unuse(old_member, old_group)
         self.index.add(entry)
@@ -306,7 +306,8 @@ class Table:
         """Keep all entries in another index, and the default entry in another cell, from now on."""
         entries = [self._renewed(entry) for entry in self.entries()]
         self._by_handle = {entry.handle: entry for entry in entries}
-        self.index, self.default_cell = index, default_cell
+        self.index = index
+        self.default_cell = default_cell
         index.add_all(entries)
         if self._default is not None:
             self._put_default(self._default)
@@ -315,9 +316,10 @@ class Table:
         """Return an entry as the table makes them now."""
         new = self.entry_type(old.handle, old.key, old.priority, old.meter, old.action, old.args)
         new.member, new.group = old.member, old.group
-        new.result = (
-            (*old.result[:-1], new) if self.stateful or self.profile is not None else old.result
-        )
+        if self.stateful or self.profile is not None:
+            new.result = (*old.result[:-1], new)
+        else:
+            new.result = old.result
         return new
 
     def clear(self) -> None:
@@ -401,7 +403,8 @@ class Table:
 
     def write_counter(self, handle: int, packets: int, octets: int) -> None:
         entry = self._counted(handle)
-        entry.packets, entry.bytes = packets, octets
+        entry.packets = packets
+        entry.bytes = octets
 
     # -- internal ----------------------------------------------------------------------------------
 
@@ -425,7 +428,10 @@ class Table:
         if self.by_priority and not 0 <= priority < 1 << 31:
             raise BadEntry(f"table '{self.name}': priority {priority} is not in 0..{(1 << 31) - 1}")
         if ((key, priority) if self.by_priority else key) in self._by_key:
-            where = f" with priority {priority}" if self.by_priority else ""
+            if self.by_priority:
+                where = f" with priority {priority}"
+            else:
+                where = ""
             raise DuplicateEntry(f"table '{self.name}': an entry with the key {key}{where} exists")
         if len(self._by_handle) >= self.max_size:
             raise TableFull(f"table '{self.name}': is full ({self.max_size} entries)")
@@ -490,7 +496,8 @@ class Table:
                 " group"
             )
         entry.result = (self.profile.cells(member, group), entry)
-        entry.member, entry.group = member, group
+        entry.member = member
+        entry.group = group
         self.profile.use(member, group, 1)
 
     def _unuse(self, member: int | None, group: int | None) -> None:

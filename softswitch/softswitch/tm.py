@@ -309,7 +309,10 @@ class _Level:
     def join(self, queue: _Queue) -> None:
         # A queue that had less than its share before it paused has lost the rest. One that had more
         # still has to wait.
-        virtual = self.moment // self.weights if self.contenders else self.latest
+        if self.contenders:
+            virtual = self.moment // self.weights
+        else:
+            virtual = self.latest
         if queue.start < virtual:
             queue.start = virtual
         queue.finish = queue.start + (queue.packets[0][1] << _VIRTUAL_SHIFT) // queue.weight
@@ -629,7 +632,8 @@ class PortScheduler:
             self._busy_levels ^= level.bit
 
     def _release(self, now_ns: int) -> None:
-        waiting, self._held = self._held, []
+        waiting = self._held
+        self._held = []
         for queue in waiting:
             self._admit(queue, now_ns)
 

@@ -94,7 +94,8 @@ _ONLY_IN: Mapping[str, str] = {
 def check_primitive(primitive: ir.Primitive, kind: str) -> None:
     """Refuse a primitive that is unknown, has the wrong number of arguments, or may not be used in
     ``kind``, which is parser, ingress, egress or deparser."""
-    op, place = primitive.op, primitive.place
+    op = primitive.op
+    place = primitive.place
     wanted = _ARITY.get(op)
     if wanted is None:
         raise ProgramError(

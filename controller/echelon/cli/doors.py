@@ -124,7 +124,8 @@ def _load(name: str, of: Command) -> Any:
 
     import typer
 
-    found, app = resolve_name(of.path), typer.Typer()
+    found = resolve_name(of.path)
+    app = typer.Typer()
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name)
     else:

@@ -85,8 +85,11 @@ def _rows(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
 
 def _queues(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
     def changed(of: Callable[[QueueResource], object]) -> str:
-        before, after = of(change.before), of(change.after)
-        return f"{after}" if before == after else f"{before} > {after}"
+        before = of(change.before)
+        after = of(change.after)
+        if before == after:
+            return f"{after}"
+        return f"{before} > {after}"
 
     for change in switch.queues:
         levels = (
@@ -96,5 +99,8 @@ def _queues(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
 
 
 def _rates(queue: QueueResource) -> str:
-    most = "" if queue.max_rate_bps is None else f" up to {figures.rate(queue.max_rate_bps)}"
+    if queue.max_rate_bps is None:
+        most = ""
+    else:
+        most = f" up to {figures.rate(queue.max_rate_bps)}"
     return f"{figures.rate(queue.min_rate_bps)}{most}"

@@ -35,7 +35,9 @@ def _time(seconds: float | None, form: str) -> str:
         return "0 s"
     size = abs(seconds)
     factor, unit = next(((f, u) for f, u in _TIME_UNITS if size >= f), _TIME_UNITS[-1])
-    return f"{seconds / factor:{form}} {unit}" if size < 1000 else f"{seconds:.0f} s"
+    if size < 1000:
+        return f"{seconds / factor:{form}} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def rate(bits_per_second: int) -> str:
@@ -72,7 +74,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     last = values[-width:]
     if not last:
         return ""
-    low, high = min(last), max(last)
+    low = min(last)
+    high = max(last)
     # Insignificant differences are not stretched to the full height.
     if high - low <= 1e-3 * max(abs(low), abs(high)):
         return _BARS[0] * len(last)
@@ -90,7 +93,9 @@ def held(entries: int | None, wanted: int) -> str:
     """
     if entries is None:
         return f"?/{wanted}"
-    return str(entries) if entries == wanted else f"{entries}/{wanted}"
+    if entries == wanted:
+        return str(entries)
+    return f"{entries}/{wanted}"
 
 
 def fields(match: Mapping[str, str]) -> str:

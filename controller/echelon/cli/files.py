@@ -639,7 +639,9 @@ def _kind_of_text(file: Path) -> str:
         return next((kind for kind in reversed(TABLES) if kind in columns), "start_us")
     # A trace begins with the numbers of ports and coflows; a coflow has at least six words, a point
     # of sizes two.
-    return "sizes" if all(len(row.partition("#")[0].split()) == 2 for row in rows) else "coflows"
+    if all(len(row.partition("#")[0].split()) == 2 for row in rows):
+        return "sizes"
+    return "coflows"
 
 
 _SHOWN = 30

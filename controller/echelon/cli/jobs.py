@@ -186,10 +186,13 @@ def list_jobs(
 
 def _waits(switches: Sequence[str]) -> str:
     """Return what a planned job waits for; empty: for nothing."""
-    more = f" and {len(switches) - _NAMED} more" if len(switches) > _NAMED else ""
-    return (
-        f"not on {', '.join(switches[:_NAMED])}{more} yet (echelon switch list)" if switches else ""
-    )
+    if len(switches) > _NAMED:
+        more = f" and {len(switches) - _NAMED} more"
+    else:
+        more = ""
+    if switches:
+        return f"not on {', '.join(switches[:_NAMED])}{more} yet (echelon switch list)"
+    return ""
 
 
 @app.command()
@@ -248,11 +251,10 @@ def _show_environment(found: ClassesResource) -> None:
         " communicator"
     )
     for one in found.classes:
-        said = (
-            "ranked packet by packet"
-            if one.queue is None
-            else f"trafficClass = {one.traffic_class}"
-        )
+        if one.queue is None:
+            said = "ranked packet by packet"
+        else:
+            said = f"trafficClass = {one.traffic_class}"
         typer.echo(f"# {one.echelonflow}: {said}")
     typer.echo("unset NCCL_IB_TC")
 
@@ -398,7 +400,10 @@ def _waited_for(client: Client, jobs: Sequence[JobResource], deadline: float) ->
 
 def _say_what_became(job: JobResource, *, quiet: bool) -> None:
     if job.state == "installed":
-        taken = f" in {figures.duration(job.timings.total_s)}" if job.timings else ""
+        if job.timings:
+            taken = f" in {figures.duration(job.timings.total_s)}"
+        else:
+            taken = ""
         if not quiet:
             typer.echo(f"job '{job.name}' is installed{taken}")
         return
@@ -433,7 +438,8 @@ def _show(job: JobResource, flows: bool) -> None:
 
 
 def _facts(job: JobResource) -> list[tuple[str, str]]:
-    now, times = time.time(), job.iteration_times_s
+    now = time.time()
+    times = job.iteration_times_s
     iterations = "none seen"
     if times:
         iterations = (
@@ -477,11 +483,10 @@ def _show_sizes(job: JobResource) -> None:
 
     for size in job.sizes:
         if abs(size.measured_bytes - size.profiled_bytes) > SIZE_TOLERANCE * size.profiled_bytes:
-            plans = (
-                "its file says"
-                if size.used_bytes == size.profiled_bytes
-                else "plans go by what it sends, not by"
-            )
+            if size.used_bytes == size.profiled_bytes:
+                plans = "its file says"
+            else:
+                plans = "plans go by what it sends, not by"
             typer.echo(
                 f"{size.src} sends {figures.size(size.measured_bytes)} to {size.dst} in an"
                 f" iteration; {plans} {figures.size(size.profiled_bytes)}"

@@ -46,7 +46,9 @@ link = typer.Typer(help="Links: list, drain, restore, move.", no_args_is_help=Tr
 
 
 def _ago(at: float | None) -> str:
-    return "never" if at is None else f"{figures.age(time.time() - at)} ago"
+    if at is None:
+        return "never"
+    return f"{figures.age(time.time() - at)} ago"
 
 
 # -- switches --------------------------------------------------------------------------------------
@@ -246,7 +248,10 @@ def _show_plan(found: PlanResource, why: bool) -> None:
 
 def _show_choice(choice: ChoiceResource) -> None:
     typer.echo()
-    searched = "not searched for yet" if len(choice.jobs) > 1 else "shares no links"
+    if len(choice.jobs) > 1:
+        searched = "not searched for yet"
+    else:
+        searched = "shares no links"
     if choice.searched_at is not None and choice.search_s is not None:
         took = figures.duration(choice.search_s, 2)
         searched = f"{_ago(choice.searched_at)}, took {took}, instead of {choice.before}"
@@ -295,7 +300,9 @@ def _value(name: str, value: Any) -> str:
         return " to ".join(_value(name, end) for end in ends)
     if name.endswith("_s"):
         return figures.duration(value, 3)
-    return f"{value:g}" if isinstance(value, float) else f"{value}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value}"
 
 
 @plan.command()
@@ -340,7 +347,10 @@ def _show_difference(of: SwitchDifference) -> None:
         *_lines("~", "yellow", of.modifies),
         *_lines("-", "red", of.deletes),
     ]
-    foreign = f", {of.foreign} of others left alone" if of.foreign else ""
+    if of.foreign:
+        foreign = f", {of.foreign} of others left alone"
+    else:
+        foreign = ""
     typer.echo(
         f"{of.switch}: {len(lines) or 'no'} difference{'' if len(lines) == 1 else 's'}{foreign}"
     )
@@ -350,7 +360,10 @@ def _show_difference(of: SwitchDifference) -> None:
 
 def _lines(sign: str, colour: str, entries: Iterable[EntryResource]) -> Iterator[tuple[str, str]]:
     for entry in entries:
-        priority = f" priority {entry.priority}" if entry.priority else ""
+        if entry.priority:
+            priority = f" priority {entry.priority}"
+        else:
+            priority = ""
         owner = f"  [{entry.owner}]" if entry.owner else ""
         yield (
             (
@@ -551,9 +564,12 @@ def move(
         return
     if moved and fabric is not None:
         fail("--moved takes no FILE (say first that links are to move, then that they have moved)")
-    shown = (
-        client.move_links(fabric) if fabric else client.confirm_move() if moved else client.move()
-    )
+    if fabric:
+        shown = client.move_links(fabric)
+    elif moved:
+        shown = client.confirm_move()
+    else:
+        shown = client.move()
     over_s = time.monotonic() + timeout
     while wait and shown.stage != "standing" and time.monotonic() < over_s:
         if shown.stage == "moving" and shown.problem is not None:
@@ -740,9 +756,10 @@ def shell(
     from echelon.controller.service.config import load_service_config as load
     from echelon.model.documents import suggestion
 
-    known: dict[str, Any] = (
-        {switch: client.switch(switch)} if config is None else {**load(config).switches}
-    )
+    if config is None:
+        known: dict[str, Any] = {switch: client.switch(switch)}
+    else:
+        known = {**load(config).switches}
     if switch not in known:
         fail(f"{config}: switches: there is no '{switch}' ({suggestion(switch, known)})")
     with ShownProgress() as progress:

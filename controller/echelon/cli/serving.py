@@ -62,7 +62,9 @@ def serve(
     def read() -> ServiceConfig:
         loaded = load_service_config(config)
         settings = replace(loaded, accept_empty=empty_store, check_invariants=check_invariants)
-        return settings if store is None else _with_store(settings, store)
+        if store is None:
+            return settings
+        return _with_store(settings, store)
 
     try:
         settings = read()

@@ -58,7 +58,10 @@ class Column:
 
     def cell(self, thing: Any) -> str:
         """Return the text of the cell of `thing`, which is a dash if there is nothing to say."""
-        said = getattr(thing, self.title) if self.of is None else self.of(thing)
+        if self.of is None:
+            said = getattr(thing, self.title)
+        else:
+            said = self.of(thing)
         return "-" if said is None else str(said)
 
 
@@ -100,10 +103,8 @@ def show(
     console = Console(highlight=False)
     if not console.is_terminal:
         if problems is not None:
-            columns, rows = (
-                [*columns, Column("problem")],
-                [(*row, problems.get(row[0], "")) for row in rows],
-            )
+            columns = [*columns, Column("problem")]
+            rows = [(*row, problems.get(row[0], "")) for row in rows]
         typer.echo(plain(columns, rows), nl=False)
         return
     console.print(table(columns, rows) if rows else nothing)

@@ -74,13 +74,18 @@ def _message(error: typer.BadParameter) -> str:
     from echelon.model.extras import plug_in
 
     _, quote, name = error.message.partition("No such command '")
-    groups = error.ctx.command_path.split()[1:] if error.ctx else []
+    if error.ctx:
+        groups = error.ctx.command_path.split()[1:]
+    else:
+        groups = []
     if quote and (
         where := plug_in("echelon.commands", ".".join([*groups, name.partition("'")[0]]))
     ):
         return where
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
-    return f"{error.message}. Did you mean '{min(near)}'?" if near else error.format_message()
+    if near:
+        return f"{error.message}. Did you mean '{min(near)}'?"
+    return error.format_message()
 
 
 def _discard_output() -> None:

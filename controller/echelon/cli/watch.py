@@ -96,7 +96,10 @@ def watch(
         time.sleep(interval)
         view = look(client, view)
     if as_json:
-        counted = {"ports": view.ports, "problems": view.unread} if ports else {}
+        if ports:
+            counted = {"ports": view.ports, "problems": view.unread}
+        else:
+            counted = {}
         tables.show_json(
             {"status": view.status, "switches": view.switches, "jobs": view.jobs, **counted}
         )
@@ -119,7 +122,8 @@ def shown_below(progress: ShownProgress, url: str) -> Iterator[None]:
                 view = next_view(client, view)
                 progress.below = frame(view, *progress.room)
 
-    over, thread = threading.Event(), threading.Thread(target=show, name="live view", daemon=True)
+    over = threading.Event()
+    thread = threading.Thread(target=show, name="live view", daemon=True)
     thread.start()
     try:
         yield
@@ -149,11 +153,10 @@ def look(client: Client, last: View) -> View:
     from echelon.controller.service.api.switches import uses
 
     switches = client.switches()
-    counters = (
-        None
-        if last.counters is None
-        else {switch.name: client.queues(switch.name) for switch in switches}
-    )
+    if last.counters is None:
+        counters = None
+    else:
+        counters = {switch.name: client.queues(switch.name) for switch in switches}
     ports = sorted(
         uses(last.counters or {}, counters or {}), key=lambda of: (-of.use, of.switch, of.port)
     )
@@ -165,11 +168,9 @@ def slowdown(job: JobSummary) -> float | None:
     """Return the latest iteration's time over that of the job alone; None: one of them is not
     known.
     """
-    return (
-        job.last_iteration_s / job.alone_iteration_s
-        if job.last_iteration_s and job.alone_iteration_s
-        else None
-    )
+    if job.last_iteration_s and job.alone_iteration_s:
+        return job.last_iteration_s / job.alone_iteration_s
+    return None
 
 
 def _share(queue: int, of: PortUse) -> str:
@@ -242,7 +243,10 @@ def _head(view: View) -> Iterator[Text]:
         jobs = [f"job {of.name}: {of.problem}" for of in view.jobs if of.problem]
         problems = [*view.status.problems, *problems, *jobs]
     if view.problem is not None:
-        since = "" if view.status is None else f" for {figures.age(time.time() - view.at)}"
+        if view.status is None:
+            since = ""
+        else:
+            since = f" for {figures.age(time.time() - view.at)}"
         problems.insert(0, f"no answer{since}: {view.problem}")
     yield from (tables.line(text, "red") for text in problems[:_PROBLEMS])
     if len(problems) > _PROBLEMS:

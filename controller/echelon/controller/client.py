@@ -70,7 +70,9 @@ class ServiceEndpoint:
         )
 
     def __str__(self) -> str:
-        return f"{UNIX}{self.socket}" if self.socket is not None else self.base
+        if self.socket is not None:
+            return f"{UNIX}{self.socket}"
+        return self.base
 
 
 def parse_endpoint(url: str) -> ServiceEndpoint:
@@ -268,7 +270,10 @@ class Client:
         names."""
         found: list[JobSummary] = []
         while limit is None or len(found) < limit:
-            size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            if limit is None:
+                size = _PAGE
+            else:
+                size = min(_PAGE, limit - len(found))
             page = self._list(
                 JobSummary,
                 "/jobs",
@@ -287,7 +292,10 @@ class Client:
     def job(self, name: str, wait_s: float | None = None) -> JobResource:
         """Return a job. With `wait_s` (up to 60) the answer comes when the job is installed or
         refused, at the latest after that time."""
-        parameters = {} if wait_s is None else {"wait_s": f"{wait_s:g}"}
+        if wait_s is None:
+            parameters = {}
+        else:
+            parameters = {"wait_s": f"{wait_s:g}"}
         return self._get(JobResource, _path("jobs", name), parameters, more_s=wait_s or 0.0)
 
     def story(self, job: str) -> StoryResource:
@@ -378,7 +386,8 @@ class Client:
         """Return the plan in force. `job`, `switch` and `after` (as ``job/flow``) select its flows,
         and `limit` is the most of them. With `why`, the plan has its reasons instead of its flows.
         """
-        most, asked = None if limit is None else str(limit), "true" if why else None
+        most = None if limit is None else str(limit)
+        asked = "true" if why else None
         wanted = {"job": job, "switch": switch, "limit": most, "after": after, "why": asked}
         return self._get(PlanResource, "/plan", wanted)
 
@@ -534,12 +543,12 @@ class Client:
         try:
             response = self._client(self._current).get(path)
         except (httpx.HTTPError, ClientError) as error:
-            return (
-                self._no_answer(self._current, error).reason
-                if isinstance(error, httpx.HTTPError)
-                else error.reason
-            )
-        return None if response.is_success else _refusal(response).reason
+            if isinstance(error, httpx.HTTPError):
+                return self._no_answer(self._current, error).reason
+            return error.reason
+        if response.is_success:
+            return None
+        return _refusal(response).reason
 
     def _call(
         self,
@@ -567,7 +576,10 @@ class Client:
                     # An answer of one controller tells more than the silence of another.
                     fault = fault or self._no_answer(self._current, error)
                     # A leader that is gone is not asked first again.
-                    self._current = endpoint if endpoint in self._endpoints else self._endpoints[0]
+                    if endpoint in self._endpoints:
+                        self._current = endpoint
+                    else:
+                        self._current = self._endpoints[0]
                     unanswered = unanswered or not isinstance(
                         error, httpx.ConnectError | httpx.ConnectTimeout
                     )
@@ -673,21 +685,21 @@ class Client:
             why = f"no answer in {self._timeout_s:g} s"
         else:
             why = one_line(str(error)) or type(error).__name__
-        hint = (
-            "check ca, certificate and address"
-            if "SSL" in why
-            else "check that the service runs at that address"
-        )
+        if "SSL" in why:
+            hint = "check ca, certificate and address"
+        else:
+            hint = "check that the service runs at that address"
         return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
 
 
 def _fabric(fabric: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of a fabric, checked."""
-    data, source = (
-        (dict(fabric), "fabric")
-        if isinstance(fabric, Mapping)
-        else (read_document(fabric), str(fabric))
-    )
+    if isinstance(fabric, Mapping):
+        data = dict(fabric)
+        source = "fabric"
+    else:
+        data = read_document(fabric)
+        source = str(fabric)
     parse_document(FabricSpec, data, source)
     return data
 
@@ -699,11 +711,16 @@ def _registration(
 
     Raise `DocumentError`.
     """
-    data, source = (
-        (dict(job), "job") if isinstance(job, Mapping) else (read_document(job), str(job))
-    )
+    if isinstance(job, Mapping):
+        data = dict(job)
+        source = "job"
+    else:
+        data = read_document(job)
+        source = str(job)
     name = parse_document(JobSpec, data, source).job
-    return ("PUT", _path("jobs", name), data) if replace else ("POST", "/jobs", data)
+    if replace:
+        return ("PUT", _path("jobs", name), data)
+    return ("POST", "/jobs", data)
 
 
 def _path(*parts: str) -> str:
@@ -712,7 +729,9 @@ def _path(*parts: str) -> str:
 
 def _quoted(part: str) -> str:
     # A part that is "." or ".." would change the path before it.
-    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
+    if part.strip("."):
+        return quote(part, safe="")
+    return part.replace(".", "%2E")
 
 
 def _duration(value: str | float) -> str:
@@ -720,7 +739,9 @@ def _duration(value: str | float) -> str:
 
     The shortest text of a float names exactly that float.
     """
-    return value if isinstance(value, str) else f"{float(value)!r} s"
+    if isinstance(value, str):
+        return value
+    return f"{float(value)!r} s"
 
 
 def _as(resource: type[R], response: httpx.Response) -> R:
@@ -794,7 +815,10 @@ def read_token(path: str | Path) -> SecretStr:
 
 
 def _checked_token(token: str | SecretStr, source: str = "the token") -> SecretStr:
-    secret = token if isinstance(token, SecretStr) else SecretStr(token)
+    if isinstance(token, SecretStr):
+        secret = token
+    else:
+        secret = SecretStr(token)
     if not secret or not all("!" <= character <= "~" for character in secret.get_secret_value()):
         raise ClientError(
             None,

@@ -114,9 +114,9 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 def _nearest(word: str, known: Iterable[str]) -> list[str]:
     """Return the known word that is most similar to `word`, or none."""
     # Nothing is similar to a word of that length, and the search would be slow.
-    return (
-        difflib.get_close_matches(word, [*known], n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
-    )
+    if len(word) <= MAX_TEXT:
+        return difflib.get_close_matches(word, [*known], n=1, cutoff=0.6)
+    return []
 
 
 class Section(BaseModel):
@@ -142,7 +142,8 @@ class Section(BaseModel):
                 f"has {len(unknown)} unknown keys, {named} and {len(unknown) - MAX_NAMED} more"
                 " (remove them)"
             )
-            faults, meant = [problem(reason, code="unknown-key")], set[str]()
+            faults = [problem(reason, code="unknown-key")]
+            meant = set[str]()
         else:
             meant = {near for key in unknown for near in _nearest(key, cls.model_fields)}
             faults = [
@@ -295,7 +296,10 @@ def _first(file: str, faults: Sequence[ErrorDetails]) -> DocumentError:
 def _document_error(file: str, error: ErrorDetails) -> DocumentError:
     at: tuple[Key, ...] = error.get("ctx", {}).get("at", ())
     # If a key itself is at fault, pydantic appends a step that is not a key.
-    place = error["loc"][:-1] if error["loc"][-1:] == ("[key]",) else error["loc"]
+    if error["loc"][-1:] == ("[key]",):
+        place = error["loc"][:-1]
+    else:
+        place = error["loc"]
     return DocumentError(file, path_text((*place, *at)), _reason(error), code=_code(error))
 
 
@@ -307,7 +311,10 @@ def path_text(path: Iterable[Key]) -> str:
             text += f"[{key}]"
         else:
             # A key may be any text, also control characters for the terminal, or pages.
-            word = key if key.isprintable() and len(key) <= MAX_TEXT else shown(key)
+            if key.isprintable() and len(key) <= MAX_TEXT:
+                word = key
+            else:
+                word = shown(key)
             text += f".{word}" if text else word
     return text
 
@@ -353,7 +360,9 @@ def _written(text: Callable[[T], object]) -> PlainSerializer:
     """
 
     def write(value: T | tuple[T, ...]) -> object:
-        return [text(item) for item in value] if isinstance(value, tuple) else text(value)
+        if isinstance(value, tuple):
+            return [text(item) for item in value]
+        return text(value)
 
     return PlainSerializer(write, when_used="json")
 
@@ -525,22 +534,30 @@ def _fault(reason: str, mark: Any, code: Code) -> _Fault:
 
 
 def _yaml_code(error: yaml.MarkedYAMLError) -> Code:
-    return error.code if isinstance(error, _Fault) else "bad-syntax"
+    if isinstance(error, _Fault):
+        return error.code
+    return "bad-syntax"
 
 
 def _key_text(node: yaml.Node) -> str:
-    return shown(node.value) if isinstance(node, yaml.ScalarNode) else "that is a list or mapping"
+    if isinstance(node, yaml.ScalarNode):
+        return shown(node.value)
+    return "that is a list or mapping"
 
 
 def _position(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    if mark:
+        return f"line {mark.line + 1}, column {mark.column + 1}"
+    return ""
 
 
 def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
     reason = ", ".join(part for part in (error.context, error.problem) if part)
     # Our own reasons already end with what to do.
-    return reason if reason.endswith(")") else f"{reason} (correct the YAML)"
+    if reason.endswith(")"):
+        return reason
+    return f"{reason} (correct the YAML)"
 
 
 def _yaml_type(value: object) -> str:
@@ -590,15 +607,14 @@ def _code(error: ErrorDetails) -> Code:
         code: Code = context["code"]
         return code
     raised = context.get("error")
-    return (
-        raised.code
-        if isinstance(raised, CodedError)
-        else _CODES.get(error["type"], "invalid-value")
-    )
+    if isinstance(raised, CodedError):
+        return raised.code
+    return _CODES.get(error["type"], "invalid-value")
 
 
 def _reason(error: ErrorDetails) -> str:
-    context, value = error.get("ctx", {}), error["input"]
+    context = error.get("ctx", {})
+    value = error["input"]
     if "reason" in context:
         return str(context["reason"])
     match error["type"]:

@@ -84,4 +84,6 @@ def shipped() -> Path:
     or in a checkout.
     """
     installed = _PACKAGE / "_shipped"
-    return installed if installed.is_dir() else _PACKAGE.parent.parent
+    if installed.is_dir():
+        return installed
+    return _PACKAGE.parent.parent

@@ -105,13 +105,17 @@ class HowFar:
     @property
     def counted(self) -> str:
         """Return how many parts are done, in words; nothing if they are not known."""
-        return f"{self.done:.0f} of {self.parts:.0f} {self.unit}".rstrip() if self.parts else ""
+        if self.parts:
+            return f"{self.done:.0f} of {self.parts:.0f} {self.unit}".rstrip()
+        return ""
 
     @property
     def left(self) -> str:
         """Return the time left, in words; nothing if there is no telling."""
         # Never nothing: as long as this is shown, something is left.
-        return "" if self.left_s is None else f"about {clock_text(max(self.left_s, 1))} left"
+        if self.left_s is None:
+            return ""
+        return f"about {clock_text(max(self.left_s, 1))} left"
 
     @property
     def line(self) -> str:
@@ -154,7 +158,8 @@ class _PhaseTime:
         """Take over which share is done."""
         if not share:
             self._from_s = now_s
-        self.share, self._heard_s = share, now_s
+        self.share = share
+        self._heard_s = now_s
 
     def left_s(self, now_s: float, expected_s: float | None) -> float | None:
         """Return the time left, at its own pace or as expected. None: there is no telling."""
@@ -190,7 +195,8 @@ class Account(CommandProgress):
         self._worked_s = worked_s
         self._worked_before_s = worked_s() if worked_s else 0.0
         self._began_s = self._said_s = now_s()
-        self._doing, self._unit = "", ""
+        self._doing = ""
+        self._unit = ""
         self._parts = self._kept = self._done = 0.0
         self._has_phases = False
         self._ahead: deque[Phase] = deque()
@@ -200,8 +206,11 @@ class Account(CommandProgress):
         """The time of phases that are over, beside what was expected."""
 
     def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
-        self._doing, self._unit = doing, unit
-        self._parts, self._kept, self._done = parts, kept, kept
+        self._doing = doing
+        self._unit = unit
+        self._parts = parts
+        self._kept = kept
+        self._done = kept
         if not self._has_phases:
             self._phase = _PhaseTime(Phase(""), self._now_s())
 
@@ -258,7 +267,8 @@ class Account(CommandProgress):
         if left_s is None:
             return None
         if current.share > 0:
-            kind, cost = current.phase.pace, current.phase.cost
+            kind = current.phase.pace
+            cost = current.phase.cost
             before = paces.get(kind, _Pace())
             whole_s = now_s - current.began_s + left_s
             # It counts as much as is seen of it.
@@ -294,7 +304,8 @@ class Account(CommandProgress):
 
     def note_due(self) -> str | None:
         """Return what is said of a long command, once."""
-        note, now = self._if_long, self.how_far
+        note = self._if_long
+        now = self.how_far
         if note is None or now.elapsed_s + (now.left_s or 0) < LONG_S:
             return None
         self._if_long = None
@@ -306,7 +317,10 @@ class Account(CommandProgress):
         if now_s - self._said_s < every_s:
             return None
         # On the beat of the clock, whenever somebody asks.
-        self._said_s = now_s - (now_s - self._began_s) % every_s if every_s else now_s
+        if every_s:
+            self._said_s = now_s - (now_s - self._began_s) % every_s
+        else:
+            self._said_s = now_s
         return self.how_far.line
 
 
@@ -319,4 +333,6 @@ def clock_text(duration_s: float) -> str:
     """Return a duration as 0:07, 12:34 or 1:02:03."""
     minutes, seconds = divmod(round(duration_s), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}"

@@ -57,7 +57,8 @@ class _Kind:
             raise QuantityError(
                 f"{shown(value)} is not a {self.what} (write it as in {self.example})"
             )
-        number, unit = Fraction(match["number"]), match["unit"]
+        number = Fraction(match["number"])
+        unit = match["unit"]
         if not unit and number != 0:
             raise QuantityError(
                 f"{shown(value)} has no unit (write for example {self.example}; {self.choice()})",

@@ -93,7 +93,10 @@ def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Nu
     """
     finish: dict[str, Number] = {}
     for name in echelonflow.flows:
-        at = record.flows[name].finish if name in record.flows else None
+        if name in record.flows:
+            at = record.flows[name].finish
+        else:
+            at = None
         if at is None:
             raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")
         finish[name] = at
@@ -275,7 +278,9 @@ class JobExecution(Generic[T]):
             return unit.duration_s
         self._delayed.add(unit.worker)
         delay_s = self._delays.get((unit.worker, self._current.iteration))
-        return unit.duration_s if delay_s is None else unit.duration_s + delay_s
+        if delay_s is None:
+            return unit.duration_s
+        return unit.duration_s + delay_s
 
     def _finished(self, name: str, now: T, spans: dict[str, Span[T]]) -> list[Instruction[T]]:
         if name not in self._running or name not in spans:

@@ -147,7 +147,9 @@ class Plan:
         """Return the ranking by which its host sends a flow; None: its packets leave as they
         come.
         """
-        return self.ranking[flow] if self.ranks_at(self.paths[flow[0]][flow[1]][0]) else None
+        if self.ranks_at(self.paths[flow[0]][flow[1]][0]):
+            return self.ranking[flow]
+        return None
 
     def delayed(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
         """Return the jobs as host agents start them: those of `shifts_s` that much later."""

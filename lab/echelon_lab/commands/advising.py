@@ -76,7 +76,10 @@ def advise(
             import matplotlib  # noqa: F401  (that it is missing is said before anything runs)
         if fabric is None and len(files) > 1:
             fail("give one scenario file, or job files with --fabric FABRIC.yaml", BAD_INPUT)
-        file = files[0] if fabric is None else _scenario(files, fabric, Path(directory))
+        if fabric is None:
+            file = files[0]
+        else:
+            file = _scenario(files, fabric, Path(directory))
         choices, needs = _choices(policy)
         store = LineStore(Path(directory) / "points.jsonl")
         known = {"": Knowledge(), f", ±{100 * DOUBT:.0f} %": Knowledge(DRAWS, DOUBT)}
@@ -129,11 +132,10 @@ def _choices(given: list[str] | None) -> tuple[Any, Mapping[str, str]]:
     from echelon_lab.commands.runs import policy_choice
     from echelon_lab.scenarios.scenario import PolicyChoice
 
-    choices = (
-        [policy_choice(text) for text in given]
-        if given
-        else [PolicyChoice(name) for name in own_policy_names()]
-    )
+    if given:
+        choices = [policy_choice(text) for text in given]
+    else:
+        choices = [PolicyChoice(name) for name in own_policy_names()]
     needs = {one.name: one.needs for one in described()}
     return tuple(dict.fromkeys(choices)), {
         choice.label: needs.get(choice.name, "") for choice in choices

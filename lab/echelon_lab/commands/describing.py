@@ -139,7 +139,8 @@ def host_names(text: str) -> list[str]:
         if of is None:
             names.append(word)
             continue
-        first, last = int(of["first"]), int(of["last"])
+        first = int(of["first"])
+        last = int(of["last"])
         if not first <= last <= first + _MOST:
             raise DocumentError(
                 "--hosts",

@@ -139,11 +139,10 @@ def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
     from echelon_lab.evaluation.tasks import BASELINE
     from echelon_lab.scenarios.scenario import PolicyChoice
 
-    choices = (
-        [policy_choice(text) for text in given]
-        if given
-        else [PolicyChoice(name) for name in own_policy_names()]
-    )
+    if given:
+        choices = [policy_choice(text) for text in given]
+    else:
+        choices = [PolicyChoice(name) for name in own_policy_names()]
     return tuple(dict.fromkeys([BASELINE, *choices]))
 
 

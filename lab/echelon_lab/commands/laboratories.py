@@ -74,7 +74,8 @@ def lab(
         launcher = find_target(target, "--target").launcher()
         if launcher is None:
             raise RunError(f"target {target} does not run as a process (choose another --target)")
-        loaded, choice = load_fabric(fabric), policy_choice(policy)
+        loaded = load_fabric(fabric)
+        choice = policy_choice(policy)
         network = None
         if hosts:
             # Before there are hosts, which take seconds.
@@ -103,7 +104,8 @@ def _welcome(fabric: Fabric, started: Laboratory, has_hosts: bool) -> str:
     addresses = ", ".join(f"{host.name} {host.ipv4}" for host in fabric.hosts.values())
     on_hosts = {}
     if has_hosts:
-        first, last = next(iter(fabric.hosts)), [*fabric.hosts.values()][-1].ipv4
+        first = next(iter(fabric.hosts))
+        last = [*fabric.hosts.values()][-1].ipv4
         on_hosts["hosts"] = (
             f"host NAME COMMAND, or host NAME for a shell, as host {first} ping {last}: {addresses}"
         )

@@ -44,7 +44,10 @@ def show(document: Results, scenario: Scenario) -> None:
     from rich.console import Console
 
     means = _Means.of(document, scenario)
-    against = f", and change against {means.policies[0]}" if len(means.policies) > 1 else ""
+    if len(means.policies) > 1:
+        against = f", and change against {means.policies[0]}"
+    else:
+        against = ""
     typer.echo(f"{scenario.name}: seconds per iteration, mean of all{against}")
     console = Console(highlight=False)
     if console.is_terminal:
@@ -95,18 +98,17 @@ class _Means:
         from echelon_lab.scenarios.report import change_percent
 
         first = self.policies[0]
-        return (
-            ""
-            if policy == first
-            else f"{change_percent(self.s[job, first], self.s[job, policy]):+.1f} %"
-        )
+        if policy == first:
+            return ""
+        return f"{change_percent(self.s[job, first], self.s[job, policy]):+.1f} %"
 
     def cell(self, job: str, policy: str) -> str:
         return f"{_seconds(self.s[job, policy])}\n{self.change(job, policy)}".rstrip()
 
 
 def _tables(means: _Means) -> Iterator[Table]:
-    jobs, policies = list(means.alone_s), means.policies
+    jobs = list(means.alone_s)
+    policies = means.policies
     if len(policies) <= _MOST_COLUMNS:
         rows = [
             [job, _seconds(means.alone_s[job]), *(means.cell(job, of) for of in policies)]

@@ -124,7 +124,10 @@ def _plain(
     """Return a placement with its costs, as `--json` prints it."""
     jobs = []
     for name, cost in placed.predicted.jobs.items():
-        ran = {} if measured is None else {"measured_iteration_s": measured[placed.name, name]}
+        if measured is None:
+            ran = {}
+        else:
+            ran = {"measured_iteration_s": measured[placed.name, name]}
         jobs.append(
             {"job": name, "workers": placed.scenario.specs[name].workers, **asdict(cost), **ran}
         )
@@ -148,7 +151,10 @@ def _write(scenario: Path, out: Path, placed: PlacedScenario) -> None:
     listed = document["jobs"]
     jobs = []
     for job in listed if isinstance(listed, list) else []:
-        section = read_document(scenario.parent / job) if isinstance(job, str) else dict(job)
+        if isinstance(job, str):
+            section = read_document(scenario.parent / job)
+        else:
+            section = dict(job)
         jobs.append(
             {**section, "workers": list(placed.scenario.specs[str(section["job"])].workers)}
         )

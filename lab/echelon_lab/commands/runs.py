@@ -252,7 +252,10 @@ def _target(target: str | None, ranking_at: str | None) -> str:
     if target is None or target not in (FLUID, *TARGETS):
         return target or defaults[ranking_at]
     if (target == FLUID or TARGETS[target].ranks) != (ranking_at == "switches"):
-        who = "hosts rank" if ranking_at == "switches" else "switches rank"
+        if ranking_at == "switches":
+            who = "hosts rank"
+        else:
+            who = "switches rank"
         reason = f"with --target {target}, {who} packets (leave out --target, or --ranking-at)"
         raise DocumentError("--ranking-at", "", reason)
     return target

@@ -57,7 +57,10 @@ def receive(
         if as_json:
             tables.show_json(seen)
             return
-        broken = f", {seen.broken} connections ended early" if seen.broken else ""
+        if seen.broken:
+            broken = f", {seen.broken} connections ended early"
+        else:
+            broken = ""
         typer.echo(f"received {seen.transfers} flows, {figures.size(seen.total_bytes)}{broken}")
 
 
@@ -144,7 +147,10 @@ def send(
         length_s = float(option("--interval", duration_s, interval))
         if not length_s:
             fail("--interval: '0' is too short (write for example 1s)")
-        capacity_bps = None if capacity is None else option("--capacity", rate_bps, capacity)
+        if capacity is None:
+            capacity_bps = None
+        else:
+            capacity_bps = option("--capacity", rate_bps, capacity)
         if capacity_bps == 0:
             fail("--capacity: '0' carries nothing (write for example 10Mbit/s)")
         if begin is not None and not 0 <= begin <= _MOST_S:
@@ -321,11 +327,9 @@ def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool
 
 
 def _share(summary: TrafficSummary) -> str:
-    return (
-        f"{summary.achieved_bps / summary.offered_bps:.2%} of it"
-        if summary.offered_bps
-        else "of nothing"
-    )
+    if summary.offered_bps:
+        return f"{summary.achieved_bps / summary.offered_bps:.2%} of it"
+    return "of nothing"
 
 
 def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:

@@ -84,7 +84,10 @@ def show(
         schedule = read(file)
         ordered = sorted(flow.size_bytes for flow in schedule.flows)
         length_us = burst_us(schedule)
-        in_bursts = burst_share(schedule, length_us) if length_us else None
+        if length_us:
+            in_bursts = burst_share(schedule, length_us)
+        else:
+            in_bursts = None
         loads = pair_loads(schedule)
         if out is not None:
             from echelon_lab.plots.others import draw_schedule

@@ -46,7 +46,8 @@ class Agreement:
 
     def begin(self, key: bytes, now_ns: int) -> None:
         """Note that the host begins to send a flow."""
-        job, epoch = key[1:3], key[0]
+        job = key[1:3]
+        epoch = key[0]
         known = self._begun.get(job)
         if known is None or known[0] != epoch:
             self._begun[job] = epoch, now_ns
@@ -74,7 +75,8 @@ class Agreement:
         if not age_us:
             return
         begin_ns = self._clock.now_ns - age_us * _NS_PER_US
-        job, epoch = key[1:3], key[0]
+        job = key[1:3]
+        epoch = key[0]
         known = self._newest.get(job)
         if known is None or 0 < (epoch - known.epoch) % 256 < STRAGGLER_FROM:
             self._newest[job] = _Iteration(epoch, begin_ns, memory)
@@ -156,7 +158,10 @@ class FlowUrgency:
 
     def __call__(self, now_ns: int) -> tuple[float, ...]:
         begin_ns, memory = self._agreement.progress(self._key)
-        sent_bytes = 0 if self._group is None else self._sent.get(self._key, self._group)
+        if self._group is None:
+            sent_bytes = 0
+        else:
+            sent_bytes = self._sent.get(self._key, self._group)
         view = HostView((now_ns - begin_ns) / _NS_PER_S, memory, sent_bytes, self._left_bytes)
         return self._highest, self._urgency(view), -self._start_ns
 

@@ -170,7 +170,9 @@ def initial_window(transport: Transport, fabric: Fabric, path: Sequence[str] | N
     """
     if transport.initial_window_packets is not None:
         return transport.initial_window_packets
-    return 1 if path is None else packets_held(path, fabric, transport.packet_bytes)
+    if path is None:
+        return 1
+    return packets_held(path, fabric, transport.packet_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,9 @@ class HostNetwork:
 
     def new_tcp_counters(self) -> TcpCounters:
         """Return counters for connections."""
-        return TcpTally() if self.tcp is None else self.tcp.new_counters()
+        if self.tcp is None:
+            return TcpTally()
+        return self.tcp.new_counters()
 
     def has(self, between: tuple[str, str], ports: tuple[int, int]) -> bool:
         """Return whether there is a TCP connection between these ports of two hosts."""
@@ -217,7 +221,8 @@ class HostNetwork:
 
     def address(self, between: tuple[str, str], ports: tuple[int, int]) -> TcpAddress:
         """Return the address of a connection."""
-        source, destination = self.fabric.hosts[between[0]], self.fabric.hosts[between[1]]
+        source = self.fabric.hosts[between[0]]
+        destination = self.fabric.hosts[between[1]]
         return TcpAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, *ports)
 
     def assign(self, path: Sequence[str], there: bytes, back: bytes) -> None:
@@ -264,7 +269,8 @@ class ShimCarrier:
         self._retransmit_after_ns = retransmit_after_ns
         self._paced = paced
         self._ranking = ranking
-        paths, fabric = paths or {}, network.fabric
+        paths = paths or {}
+        fabric = network.fabric
         # Senders that are told their rates need no window to begin with.
         begins = {} if paced else paths
         self._initial = {
@@ -290,7 +296,9 @@ class ShimCarrier:
     @property
     def tally(self) -> PacketTally:
         """The counts of the job's packets."""
-        return tally_of(self._counters) if self._native else self._tally
+        if self._native:
+            return tally_of(self._counters)
+        return self._tally
 
     def open(self) -> None:
         """Do nothing, because there are no connections."""
@@ -300,22 +308,31 @@ class ShimCarrier:
 
         Flows of an iteration start after all flows of the one before have arrived.
         """
-        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
+        if self._ranking is None:
+            ranking = None
+        else:
+            ranking = self._ranking((self._job, flow.name))
         if self._native:
             self._native[flow.name].start(iteration, on_complete, ranking)
             return
         address = self._addresses[flow.name]
         epoch = iteration % 256
         key = flow_key(epoch, address.job, address.flow)
-        size_bytes, transport = flow.size_bytes, self._transport
-        packet_bytes, window = transport.packet_bytes, transport.window_packets
+        size_bytes = flow.size_bytes
+        transport = self._transport
+        packet_bytes = transport.packet_bytes
+        window = transport.window_packets
         frames = ShimFrames(address, epoch, packet_bytes)
-        source, destination = self._network.hosts[flow.src], self._network.hosts[flow.dst]
+        source = self._network.hosts[flow.src]
+        destination = self._network.hosts[flow.dst]
 
         # Looked up once: these run for every packet.
-        send, data = source.nic.send, frames.data
-        answer, ack = destination.nic.send, frames.ack
-        known_there, known_here = destination.agreement.stamp, source.agreement.stamp
+        send = source.nic.send
+        data = frames.data
+        answer = destination.nic.send
+        ack = frames.ack
+        known_there = destination.agreement.stamp
+        known_here = source.agreement.stamp
 
         urgency = answer_urgency = None
         if ranking is not None:
@@ -323,7 +340,8 @@ class ShimCarrier:
             urgency = FlowUrgency(source.agreement, source.sent, key, ranking, now_ns, size_bytes)
             answer_urgency = acknowledgement_urgency
 
-        ranks, clock = source.ranks, self._network.clock
+        ranks = source.ranks
+        clock = self._network.clock
         marks_answers = destination.ranks is not None
 
         def transmit(segment: DataSegment) -> None:
@@ -342,7 +360,8 @@ class ShimCarrier:
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)
-        after_ns, initial = self._retransmit_after_ns, self._initial[flow.name]
+        after_ns = self._retransmit_after_ns
+        initial = self._initial[flow.name]
         sender = FlowSender(
             size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial
         )
@@ -380,10 +399,8 @@ class ShimCarrier:
     def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
         # All connections of a job have one source port, whatever the flow.
         port = _SHIM_PORTS | identity.job & 0x3FFF
-        source, destination = (
-            self._network.fabric.hosts[flow.src],
-            self._network.fabric.hosts[flow.dst],
-        )
+        source = self._network.fabric.hosts[flow.src]
+        destination = self._network.fabric.hosts[flow.dst]
         return FlowAddress(
             source.mac,
             destination.mac,
@@ -422,20 +439,24 @@ class ConnectionCarrier:
         fabric = network.fabric
         for (src, dst), flows in connections(job).items():
             identity = identities[flows[0].name]
-            source, destination = fabric.hosts[src], fabric.hosts[dst]
-            sender, receiver = network.hosts[src], network.hosts[dst]
+            source = fabric.hosts[src]
+            destination = fabric.hosts[dst]
+            sender = network.hosts[src]
+            receiver = network.hosts[dst]
             ends = source.mac, destination.mac, source.ipv4, destination.ipv4
             numbers = identity.src_port, identity.dst_port
             on_lost = partial(self._on_lost, src, dst)
             connection: Connection | NativeConnection | PairConnection
             if identity.mtu is None:
                 address = network.address((src, dst), numbers)
-                there, back = address.key, address.reversed().key
+                there = address.key
+                back = address.reversed().key
                 settled = _with_congestion(settings, transport.congestion, flows)
                 connection = network.connect((src, dst), numbers, settled, self._counters, on_lost)
             else:
                 pair = QueuePairAddress(*ends, _PAIR_PORTS | sum(numbers) & 0x3FFF, *numbers)
-                there, back = pair.connection, pair.reversed().connection
+                there = pair.connection
+                back = pair.reversed().connection
                 settings_of_pair = _pair_settings(transport, identity.mtu)
                 connection = PairConnection(
                     sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self._counters
@@ -533,12 +554,14 @@ class JobCarrier:
     """
 
     def __init__(self, trees: TreeCarrier, between: ShimCarrier | ConnectionCarrier) -> None:
-        self._trees, self._between = trees, between
+        self._trees = trees
+        self._between = between
 
     @property
     def tally(self) -> PacketTally:
         """Return the counts of all the job's packets."""
-        one, other = self._trees.tally, self._between.tally
+        one = self._trees.tally
+        other = self._between.tally
         return PacketTally(
             one.retransmitted + other.retransmitted,
             one.duplicate + other.duplicate,

@@ -162,7 +162,8 @@ class _Player:
         if port is None:
             return None
         give_back = partial(self._ports.give_back, flow.src, port)
-        between, ports = (flow.src, flow.dst), (port, DISCARD_PORT)
+        between = (flow.src, flow.dst)
+        ports = (port, DISCARD_PORT)
         return self._network.connect(
             between, ports, self._settings, self._counters, on_lost, give_back
         )
@@ -215,7 +216,10 @@ class _Player:
         transfer.failed = f"host {transfer.flow.src} has no port left"
 
     def _outcome(self, transfer: _Transfer, now_s: float) -> FlowOutcome:
-        finished_s = None if transfer.finished_ns is None else self._seconds(transfer.finished_ns)
+        if transfer.finished_ns is None:
+            finished_s = None
+        else:
+            finished_s = self._seconds(transfer.finished_ns)
         received = None
         if finished_s is None and transfer.connection is not None:
             missing = max(0, transfer.end_bytes - transfer.connection.received_bytes)

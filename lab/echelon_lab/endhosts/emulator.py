@@ -195,7 +195,8 @@ class TrainingEmulator:
         """
         if rates_Bps is self._rates_Bps:
             return
-        before, self._rates_Bps = self._rates_Bps, rates_Bps
+        before = self._rates_Bps
+        self._rates_Bps = rates_Bps
         for job, flow in before:
             if (job, flow) not in rates_Bps:
                 self._carriers[job].pace(flow, None)
@@ -274,10 +275,13 @@ class TrainingEmulator:
 
     def _paced(self, nic: Nic) -> Nic:
         rate_bps = self._transport.host_rate_bps
-        return nic if rate_bps is None else PacedNic(self._clock, nic, rate_bps)
+        if rate_bps is None:
+            return nic
+        return PacedNic(self._clock, nic, rate_bps)
 
     def _between(self, src: str, dst: str, src_port: int) -> FlowAddress:
-        source, destination = self._fabric.hosts[src], self._fabric.hosts[dst]
+        source = self._fabric.hosts[src]
+        destination = self._fabric.hosts[dst]
         return FlowAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, src_port)
 
     def _start_job(self, job: str) -> None:

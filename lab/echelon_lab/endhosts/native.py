@@ -30,7 +30,8 @@ _LENGTHS_AND_CHECKSUM = (slice(16, 18), slice(24, 26), slice(38, 40))
 def load_ends(source: Path, numbers: Mapping[str, int], *more: str) -> Loaded:
     """Return a library of ends of flows, from a C file, its header and others beside this file,
     with these numbers defined."""
-    network, header = _read("network.h"), source.with_suffix(".h").read_text(encoding="utf-8")
+    network = _read("network.h")
+    header = source.with_suffix(".h").read_text(encoding="utf-8")
     text = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
     text += source.read_text(encoding="utf-8")
     includes = {"network.h": network, source.with_suffix(".h").name: header}
@@ -113,7 +114,8 @@ class NativeEnds:
         for rule in rules:
             if isinstance(shim_of := rule.identity, ShimIdentity):
                 state = states.setdefault((rule.job, rule.echelonflow), len(states))
-                host, given = self.hosts[rule.src], packed(rule)
+                host = self.hosts[rule.src]
+                given = packed(rule)
                 if self.library.shim_rank(host, shim_of.job, shim_of.flow, state, given):
                     raise MemoryError
 
@@ -153,25 +155,23 @@ class NativeEnds:
         urgency, group = ranking.at_host()
         made = self.ffi.new("shim_order *")
         made.highest = ranking.queues[-1]
-        made.group = (
-            0 if group is None else self._groups.setdefault((job, group), len(self._groups) + 1)
-        )
+        if group is None:
+            made.group = 0
+        else:
+            made.group = self._groups.setdefault((job, group), len(self._groups) + 1)
         match urgency:
             case Overdue(due_s, left_s, unit_s, head_start):
                 made.kind = self.library.ORDER_OVERDUE
-                made.due_s, made.left_s, made.unit_s, made.head_start = (
-                    due_s,
-                    left_s,
-                    unit_s,
-                    head_start,
-                )
+                made.due_s = due_s
+                made.left_s = left_s
+                made.unit_s = unit_s
+                made.head_start = head_start
                 return made, None, None
             case Steps(thresholds, values, due_s):
-                made.kind = (
-                    self.library.ORDER_STEPS_OF_BYTES
-                    if due_s is None
-                    else self.library.ORDER_STEPS_OF_AGE
-                )
+                if due_s is None:
+                    made.kind = self.library.ORDER_STEPS_OF_BYTES
+                else:
+                    made.kind = self.library.ORDER_STEPS_OF_AGE
                 made.due_s = due_s or 0.0
                 made.steps = len(thresholds)
                 arrays = self.ffi.new("double[]", thresholds), self.ffi.new("double[]", values)
@@ -260,7 +260,10 @@ class NativeFlow:
         """
         self._iteration = iteration
         ends = self._ends
-        told = 0 if on_acknowledged is None else ends.told(on_acknowledged)
+        if on_acknowledged is None:
+            told = 0
+        else:
+            told = ends.told(on_acknowledged)
         if ends.library.shim_send(
             self.in_c, iteration % 256, told, ends.order(self.in_c.job, ranking)
         ):

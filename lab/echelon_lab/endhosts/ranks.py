@@ -136,8 +136,12 @@ class FlowRank:
         queue than the one before: it would overtake that. In a lower one it cannot, because queues
         are strict.
         """
-        rule, state, stream = self.rule, self.state, self.stream
-        wanted, age_us, memory = rule.queue, packet.age_us, packet.memory
+        rule = self.rule
+        state = self.state
+        stream = self.stream
+        wanted = rule.queue
+        age_us = packet.age_us
+        memory = packet.memory
         if rule.levels:
             if _is_behind(state.epoch, packet.epoch):
                 return Ranked(0, age_us=age_us, memory=memory)
@@ -148,7 +152,8 @@ class FlowRank:
             age_us = 0
             if rule.factor:
                 passed_us = now_us - state.reference_us
-                age_us, memory = min(max(passed_us, 1), _MOST), state.memory
+                age_us = min(max(passed_us, 1), _MOST)
+                memory = state.memory
                 if packet.last:
                     state.late_us = min(max(passed_us - rule.offset_us, state.late_us), _MOST)
         if packet.resent or _is_behind(stream.epoch, packet.epoch):
@@ -158,18 +163,26 @@ class FlowRank:
         return Ranked(stream.queue, waits, age_us, memory)
 
     def _key(self, now_us: int, packet: RankPacket) -> int:
-        rule, state = self.rule, self.state
-        told_us = now_us - packet.age_us if packet.age_us and rule.factor else None
+        rule = self.rule
+        state = self.state
+        if packet.age_us and rule.factor:
+            told_us = now_us - packet.age_us
+        else:
+            told_us = None
         if state.epoch != packet.epoch:
             state.epoch = packet.epoch
-            state.reference_us = now_us - rule.offset_us if told_us is None else told_us
+            if told_us is None:
+                state.reference_us = now_us - rule.offset_us
+            else:
+                state.reference_us = told_us
             if rule.factor:
                 delay = (
                     max(state.late_us - rule.alone_us, 0) * rule.factor
                     >> rule.factor_shift + MEMORY_SHIFT
                 )
                 total = state.memory + delay
-                state.memory, state.late_us = min(total - (total >> 2), 0xFFFF), 0
+                state.memory = min(total - (total >> 2), 0xFFFF)
+                state.late_us = 0
         elif told_us is not None:
             state.reference_us = min(state.reference_us, told_us)
         slack = min(max(state.reference_us + rule.due_us - now_us + _BIAS, 0), _MOST)
@@ -224,5 +237,8 @@ class HostRanks:
         )
         ranked = flow.rank(now_ns // _NS_PER_US, packet)
         segment.drain |= ranked.waits
-        stamp = _STAMP.pack(ranked.age_us, ranked.memory, 0) if ranked.age_us else UNSTAMPED
+        if ranked.age_us:
+            stamp = _STAMP.pack(ranked.age_us, ranked.memory, 0)
+        else:
+            stamp = UNSTAMPED
         return ranked.queue << CLASS_SHIFT, stamp

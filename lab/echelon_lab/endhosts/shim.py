@@ -338,10 +338,13 @@ def read_payload(payload: bytes) -> Received | None:
 
 
 def _segment(first: int, marks: int, remaining: int, length_bytes: int) -> DataSegment | AckSegment:
-    drain, resent = first & DRAIN != 0, marks & RESENT != 0
+    drain = first & DRAIN != 0
+    resent = marks & RESENT != 0
     if first & ACK:
         return AckSegment(remaining, drain, resent)
-    last, alone, prompt = first & LAST != 0, first & ALONE != 0, marks & PROMPT != 0
+    last = first & LAST != 0
+    alone = first & ALONE != 0
+    prompt = marks & PROMPT != 0
     return DataSegment(remaining, length_bytes, last, alone, drain, prompt, resent)
 
 

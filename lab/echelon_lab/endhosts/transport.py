@@ -180,7 +180,8 @@ class FlowSender:
         out = [self._segment(first, alone=first == self._acked, prompt=prompt)]
         # Most packets are full ones, which need no look at their place in the flow: the last two
         # may be shorter.
-        size_bytes, packet_bytes = self.size_bytes, self._packet_bytes
+        size_bytes = self.size_bytes
+        packet_bytes = self._packet_bytes
         full_end = max(first + 1, min(end, self._count - 2))
         out += [
             DataSegment(
@@ -249,14 +250,13 @@ class FlowReceiver:
         retransmission or a duplicate, if it asks for that or for draining, if something before it
         is missing, or if it is one of the window behind an acknowledgement that asked for draining.
         """
-        missing, remaining, length_bytes = (
-            self.missing_bytes,
-            segment.remaining,
-            segment.length_bytes,
-        )
+        missing = self.missing_bytes
+        remaining = segment.remaining
+        length_bytes = segment.length_bytes
         if length_bytes > remaining or remaining > self.size_bytes:
             return None  # not of this flow
-        resent, drain = segment.resent, segment.drain
+        resent = segment.resent
+        drain = segment.drain
         at_once = segment.prompt or resent or drain or segment.last
         if remaining == missing and not self._ahead:
             self.missing_bytes = missing - length_bytes
@@ -510,7 +510,8 @@ class FlowEnds:
     def _on_deadline(self, key: bytes, sending: _Sending) -> None:
         if self.closed or self._sending.get(key) is not sending:
             return
-        sender, now_ns = sending.sender, self._clock.now_ns
+        sender = sending.sender
+        now_ns = self._clock.now_ns
         if sending.pacer is not None and sending.pacer.holds:
             sender.postpone(now_ns)
         elif now_ns >= sender.deadline_ns:

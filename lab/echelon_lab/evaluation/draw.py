@@ -97,12 +97,13 @@ def draw(seed: int) -> Drawn:
     """Return the scenario of a seed."""
     random = Random(f"evaluation {seed}")
     # Drawn once, so that kinds which are often thrown away do not become rare.
-    fabric, periods, copies = (
-        random.choice([*FABRICS]),
-        random.choice(PERIODS),
-        random.random() < 0.5,
-    )
-    shape = random.choice([*SHAPES]) if random.random() < _ONE_SHAPE else MIXED
+    fabric = random.choice([*FABRICS])
+    periods = random.choice(PERIODS)
+    copies = random.random() < 0.5
+    if random.random() < _ONE_SHAPE:
+        shape = random.choice([*SHAPES])
+    else:
+        shape = MIXED
     for _ in range(_ATTEMPTS):
         kind = Kind(fabric, shape, periods, random.choice(_JOBS))
         drawn = _attempt(seed, random, kind, copies and periods == "identical" and shape != MIXED)
@@ -180,7 +181,8 @@ def _scale(
     if it does not reach the target.
     """
     paths = FlowPaths().update([_built(job.document(1.0, 1.0)) for job in jobs], fabric)
-    low, high = -float(_DOUBLINGS), float(_DOUBLINGS)
+    low = -float(_DOUBLINGS)
+    high = float(_DOUBLINGS)
     while high - low > _ACCURACY / 10:
         middle = (low + high) / 2
         of_jobs = [

@@ -61,7 +61,9 @@ def _somewhere(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Plac
     share a host.
     """
     own = random.random() < 0.5 and sum(sizes) <= len(fabric.hosts)
-    return _disjoint(random, fabric, sizes) if own else _shared(random, fabric, sizes)
+    if own:
+        return _disjoint(random, fabric, sizes)
+    return _shared(random, fabric, sizes)
 
 
 def _shared(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:

@@ -84,9 +84,11 @@ def _price(link: Mapping[str, float], costs: Mapping[str, float]) -> float:
 
     if not full(0.0):
         return 0.0
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while full(high):
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if full(middle) else (low, middle)

@@ -66,10 +66,8 @@ def prepared(origin: Origin) -> Prepared:
         kind = Kind(scenario.fabric.name, MIXED, "given", len(scenario.jobs))
     else:
         drawn = draw(origin)
-        scenario, kind = (
-            scenario_of(drawn.document(["fair"], iterations=1), f"seed {origin}"),
-            drawn.kind,
-        )
+        scenario = scenario_of(drawn.document(["fair"], iterations=1), f"seed {origin}")
+        kind = drawn.kind
     return Prepared(
         kind, scenario, demands(scenario.jobs, scenario.fabric), alone_iterations_s(scenario)
     )

@@ -48,7 +48,8 @@ def _to_limit(compared: Compared) -> Ratios:
 
 
 def _draw(compared: Compared, ratios: Ratios, base: str, mode: Mode, out: Path) -> Path:
-    panels, best = [], {}
+    panels = []
+    best = {}
     for measure in MEASURES:
         values = {
             policy: ratios(policy, mode, measure) for policy in compared.policies if policy != base

@@ -66,7 +66,10 @@ def write(
         for table in (*shown, tables.all_kinds(compared), tables.scenarios(compared))
     ]
     pictures = draw_pictures(compared, out)
-    cases = [] if evaluation.files else tables.worst_cases(compared, worst)
+    if evaluation.files:
+        cases = []
+    else:
+        cases = tables.worst_cases(compared, worst)
     directory = out / WORST
     directory.mkdir(exist_ok=True)
     for old in directory.glob("*.yaml"):
@@ -92,9 +95,10 @@ def compare(evaluation: Evaluation, results: Sequence[ScenarioResult]) -> Compar
 def _write_case(case: Case, choice: PolicyChoice, iterations: int, directory: Path) -> Path:
     assert isinstance(case.result.origin, int)
     drawn = draw(case.result.origin)
-    policy: object = (
-        {"policy": choice.name, **dict(choice.parameters)} if choice.parameters else choice.name
-    )
+    if choice.parameters:
+        policy: object = {"policy": choice.name, **dict(choice.parameters)}
+    else:
+        policy = choice.name
     document = drawn.document([BASELINE.label, policy], iterations)
     document["description"] += (
         f"; {case.measure} slowdown {case.ratio:.3f} of that under {BASELINE.label}"

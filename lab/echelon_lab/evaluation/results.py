@@ -60,16 +60,18 @@ class ScenarioResult:
 
         The baseline is run in the same mode unless `baseline_mode` says otherwise.
         """
-        ours, theirs = (
-            self.scores.get((policy, mode)),
-            self.scores.get((baseline, baseline_mode or mode)),
-        )
-        return None if ours is None or theirs is None else ours.of(measure) / theirs.of(measure)
+        ours = self.scores.get((policy, mode))
+        theirs = self.scores.get((baseline, baseline_mode or mode))
+        if ours is None or theirs is None:
+            return None
+        return ours.of(measure) / theirs.of(measure)
 
     def to_limit(self, policy: str, mode: Mode, measure: Measure) -> float | None:
         """Return the slowdown under `policy` over the physical limit; None if the run failed."""
         ours = self.scores.get((policy, mode))
-        return None if ours is None else ours.of(measure) / self.limit.of(measure)
+        if ours is None:
+            return None
+        return ours.of(measure) / self.limit.of(measure)
 
     def to_best(self, policy: str, mode: Mode, measure: Measure) -> float | None:
         """Return the slowdown under `policy` over that under the best policy; None if the run
@@ -119,10 +121,8 @@ class Tally:
         given = [ratio for ratio in ratios if ratio is not None]
         if not given:
             return None
-        won, lost = (
-            sum(ratio < 1 - EQUAL for ratio in given),
-            sum(ratio > 1 + EQUAL for ratio in given),
-        )
+        won = sum(ratio < 1 - EQUAL for ratio in given)
+        lost = sum(ratio > 1 + EQUAL for ratio in given)
         return cls(won, len(given) - won - lost, lost, fmean(given))
 
     @property

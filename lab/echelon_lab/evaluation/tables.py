@@ -310,4 +310,6 @@ def _percent(share: float) -> float:
 
 
 def _counted(tally: Tally | None) -> Cell:
-    return None if tally is None else f"{_ratio(tally.mean)} ({tally.won}, {tally.lost})"
+    if tally is None:
+        return None
+    return f"{_ratio(tally.mean)} ({tally.won}, {tally.lost})"

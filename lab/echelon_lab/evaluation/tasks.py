@@ -186,4 +186,6 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
 
 def _name(origin: Origin, choice: PolicyChoice | None = None, mode: Mode = "plan") -> str:
     name = origin if isinstance(origin, str) else f"seed {origin}"
-    return name if choice is None else f"{name}, {choice.label}, {mode}"
+    if choice is None:
+        return name
+    return f"{name}, {choice.label}, {mode}"

@@ -86,7 +86,10 @@ class RealTimeLoop:
 
     def _poll(self, wait_s: float) -> None:
         for wait in self._waits:
-            turn_s = wait_s if len(self._waits) == 1 else min(wait_s, _TURN_S)
+            if len(self._waits) == 1:
+                turn_s = wait_s
+            else:
+                turn_s = min(wait_s, _TURN_S)
             wait(time.monotonic_ns() + int(turn_s * 1e9), self._readers, self._writers)
             wait_s = 0
         readable, writable, _ = select.select(list(self._readers), list(self._writers), (), wait_s)

@@ -125,7 +125,9 @@ def run(
         service.wait_settled()
         traffic.wait_ready()
         shown.doing(f"{label}: installing {counted(len(scenario.jobs), 'job')}")
-        numbers, paths, plans = _register(service, scenario), service.paths(), service.plans()
+        numbers = _register(service, scenario)
+        paths = service.paths()
+        plans = service.plans()
         rules = None
         if not TARGETS[target].ranks:
             rules = marking.emulated(
@@ -332,7 +334,10 @@ class _Run:
             self._loop.run()
         self._workers.wait()
         flows = self._traffic.stop(max(self._coordination.end_s, others.end_s))
-        holdings = self._service.holdings() if self._holdings is None else self._holdings
+        if self._holdings is None:
+            holdings = self._service.holdings()
+        else:
+            holdings = self._holdings
         after = self._quiet_packets()
         return PolicyRun(
             {**self._coordination.records, **others.records},
@@ -409,7 +414,8 @@ class _Run:
         packets = self._packets()
         for _ in range(_QUIET_ATTEMPTS):
             time.sleep(_QUIET_S)
-            before, packets = packets, self._packets()
+            before = packets
+            packets = self._packets()
             if before == packets:
                 break
         return packets

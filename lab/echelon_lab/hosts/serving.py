@@ -80,9 +80,10 @@ class ServiceProcess:
     """The process of `echelon serve`. A context manager: the process does not outlive it."""
 
     def __init__(self, controller: Controller) -> None:
-        self._listen = (
-            f"127.0.0.1:{free_port()}" if controller.socket is None else f"unix:{controller.socket}"
-        )
+        if controller.socket is None:
+            self._listen = f"127.0.0.1:{free_port()}"
+        else:
+            self._listen = f"unix:{controller.socket}"
         self._configuration = controller.configuration(self._listen)
         self._log = controller.directory / "controller.log"
         self._before = controller.before
@@ -97,7 +98,9 @@ class ServiceProcess:
 
     @property
     def url(self) -> str:
-        return self._listen if self._listen.startswith("unix:") else f"http://{self._listen}"
+        if self._listen.startswith("unix:"):
+            return self._listen
+        return f"http://{self._listen}"
 
     @property
     def pid(self) -> int | None:
@@ -123,9 +126,15 @@ class ServiceProcess:
 
     def check(self) -> None:
         """Raise `RunError` with the end of the process's log if it has ended by itself."""
-        status = None if self._process is None else self._process.poll()
+        if self._process is None:
+            status = None
+        else:
+            status = self._process.poll()
         if status is not None:
-            how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+            if status >= 0:
+                how = f"with status {status}"
+            else:
+                how = f"by {signal.Signals(-status).name}"
             raise RunError(f"the controller ended {how}: {said(self._log)}")
 
     def wait_settled(self) -> StatusResource:

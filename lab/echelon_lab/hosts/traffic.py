@@ -96,7 +96,9 @@ class HostTraffic:
         """Seconds from the start of the senders to the run's time 0, which they need to get
         ready.
         """
-        return _SENDER_START_S + self._flows * _READ_S_PER_FLOW if self._scenario.traffic else 0.0
+        if self._scenario.traffic:
+            return _SENDER_START_S + self._flows * _READ_S_PER_FLOW
+        return 0.0
 
     def wait_ready(self) -> None:
         """Wait until all receivers listen. Raises `RunError`."""
@@ -144,7 +146,8 @@ class HostTraffic:
 
     def _start_sender(self, source: TrafficSource, host: str, origin_ns: int) -> None:
         name = f"sender-{source.name}-{host}"
-        log, outcomes = self._directory / f"{name}.log", self._directory / f"{name}.csv"
+        log = self._directory / f"{name}.log"
+        outcomes = self._directory / f"{name}.csv"
         command = [
             *(*_TRAFFIC, "send", str(self._schedules[source.name]), "--from", host),
             *("--fabric", str(self._fabric_file), "--begin", f"{origin_ns / 1e9:.9f}"),

@@ -98,11 +98,10 @@ def rows(
     given = placed[0].predicted.jobs
     for of in placed:
         for job, found in of.predicted.jobs.items():
-            change = (
-                (found.iteration_s / given[job].iteration_s - 1) * 100
-                if given[job].iteration_s
-                else 0.0
-            )
+            if given[job].iteration_s:
+                change = (found.iteration_s / given[job].iteration_s - 1) * 100
+            else:
+                change = 0.0
             yield (
                 of.name,
                 job,

@@ -47,7 +47,10 @@ def _take(free: Free, count: int) -> tuple[str, ...]:
     while len(hosts) < count:
         missing = count - len(hosts)
         enough = [rack for rack in free.left if len(rack) >= missing]
-        rack = min(enough, key=len) if enough else max(free.left, key=len)
+        if enough:
+            rack = min(enough, key=len)
+        else:
+            rack = max(free.left, key=len)
         hosts += rack[:missing]
         del rack[:missing]
     return tuple(hosts)

@@ -91,9 +91,10 @@ def chart(
 
 def _draw(axis: Axes, panel: Panel, inches: float) -> None:
     for curve in panel.curves:
-        dashes = (
-            DASHES[curve.look // MOST * 2 % len(DASHES)] if curve.dashes is None else curve.dashes
-        )
+        if curve.dashes is None:
+            dashes = DASHES[curve.look // MOST * 2 % len(DASHES)]
+        else:
+            dashes = curve.dashes
         look: dict[str, Any] = {
             "color": colour(curve.look),
             "linestyle": dashes,

@@ -53,9 +53,12 @@ def draw_fabric(fabric: Fabric, style: Style) -> Figure:
     white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3}
     for stage in stages:
         for node in stage if len(stage) <= _NAMED else [stage[0], stage[-1]]:
-            offset, align = (
-                ((0, -6), "top") if node in fabric.hosts and not flat else ((0, 5), "bottom")
-            )
+            if node in fabric.hosts and not flat:
+                offset = (0, -6)
+                align = "top"
+            else:
+                offset = (0, 5)
+                align = "bottom"
             axis.annotate(
                 node,
                 spots[node],

@@ -66,7 +66,8 @@ class MeasuredRun:
         first.
         """
         first, last = self.ends
-        before, after = self.mean_slowdown(first, selection), self.mean_slowdown(last, selection)
+        before = self.mean_slowdown(first, selection)
+        after = self.mean_slowdown(last, selection)
         if first == last:
             return f"Iterations under {self.headline(last, selection)}{selection.part}"
         return f"Under {last} iterations take {change(before, after)} under {first}{selection.part}"
@@ -161,8 +162,12 @@ def loads_bps(flows: Sequence[Mapping[str, Any]], end_s: float, bins: int) -> li
     step_s = end_s / bins
     bits = [0.0] * bins
     for flow in flows:
-        begin, end = flow["start_s"], flow["finish_s"]
-        rate = flow["bytes"] * _BITS / (end - begin) if end > begin else 0.0
+        begin = flow["start_s"]
+        end = flow["finish_s"]
+        if end > begin:
+            rate = flow["bytes"] * _BITS / (end - begin)
+        else:
+            rate = 0.0
         for place in range(int(begin / step_s), min(int(end / step_s) + 1, bins)):
             overlap = min(end, (place + 1) * step_s) - max(begin, place * step_s)
             bits[place] += rate * max(overlap, 0.0)
@@ -243,7 +248,10 @@ def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> Measur
         document = json.loads(file.read_text(encoding="utf-8"))
         results = dict(document["results"])
         beside = file.with_name(NETWORK)
-        network = dict(json.loads(beside.read_text(encoding="utf-8"))) if beside.is_file() else {}
+        if beside.is_file():
+            network = dict(json.loads(beside.read_text(encoding="utf-8")))
+        else:
+            network = {}
     except OSError as error:
         reason = f"{error.strerror or error} (name a directory that echelon run has written)"
         raise DocumentError(str(file), "", reason, code="unreadable-file") from None

@@ -75,7 +75,10 @@ def draw_job(job: Job, hosts: Sequence[str], style: Style) -> Figure:
 
     rows = {host: place for place, host in enumerate(hosts[:MOST_ROWS])}
     shown = [arrow for arrow in arrows(job) if arrow.flow.src in rows and arrow.flow.dst in rows]
-    part = "" if len(hosts) <= MOST_ROWS else f", the first {MOST_ROWS} of {len(hosts)} hosts"
+    if len(hosts) <= MOST_ROWS:
+        part = ""
+    else:
+        part = f", the first {MOST_ROWS} of {len(hosts)} hosts"
     title = f"{job.name}: {len(job.flows)} flows in {len(job.echelonflows)} EchelonFlows{part}"
     figure, (axis,) = style.panels([max(len(rows), 2) * _ROW_INCHES], title)
     end_s = _draw_bars(axis, job, rows, style)
@@ -126,7 +129,10 @@ def _draw_bars(axis: Axes, job: Job, rows: Mapping[str, int], style: Style) -> f
             key=lambda unit: start_s[unit.name],
         ):
             begin = float(start_s[unit.name])
-            text = "" if unit.micro_batch is None else f"{unit.kind[:1].upper()}{unit.micro_batch}"
+            if unit.micro_batch is None:
+                text = ""
+            else:
+                text = f"{unit.kind[:1].upper()}{unit.micro_batch}"
             put(lanes, Bar(unit.kind, begin, begin + float(unit.duration_s), text))
         height = 2 * _BAR / max(1, len(lanes))
         for number, lane in enumerate(lanes):
@@ -158,7 +164,8 @@ def _draw_arrows(axis: Axes, shown: Sequence[Arrow], rows: Mapping[str, int]) ->
     lines: list[list[tuple[float, float]]] = []
     colours: list[str] = []
     for arrow in shown:
-        src, dst = rows[arrow.flow.src], rows[arrow.flow.dst]
+        src = rows[arrow.flow.src]
+        dst = rows[arrow.flow.dst]
         down = dst > src
         lines.append([(arrow.start_s, src + edge[down]), (arrow.ideal_finish_s, dst - edge[down])])
         colours.append(_colour(arrow.echelonflow))
@@ -172,7 +179,8 @@ def _draw_arrows(axis: Axes, shown: Sequence[Arrow], rows: Mapping[str, int]) ->
             zorder=4,
         )
     )
-    x, y = [line[1][0] for line in lines], [line[1][1] for line in lines]
+    x = [line[1][0] for line in lines]
+    y = [line[1][1] for line in lines]
     axis.scatter(x, y, s=2 if many else 6, c=colours, zorder=5)
 
 
@@ -214,9 +222,10 @@ def draw_schedule(schedule: Schedule, title: str, style: Style) -> Figure:
     whole.set(xlim=(0, edges[-1]), ylim=(0, None), xlabel="time (s)", ylabel=f"offered ({unit})")
     whole.set_title(f"load, in steps of {step_us / 1e3:g} ms")
 
-    shown_us = (
-        min(_PERIODS_SHOWN * period_us, end_us) if length_us else _beginning_us(schedule, end_us)
-    )
+    if length_us:
+        shown_us = min(_PERIODS_SHOWN * period_us, end_us)
+    else:
+        shown_us = _beginning_us(schedule, end_us)
     flows = [flow for flow in schedule.flows if flow.start_us < shown_us]
     for begin_us in range(0, shown_us if length_us else 0, period_us):
         near.axvspan(
@@ -227,7 +236,8 @@ def draw_schedule(schedule: Schedule, title: str, style: Style) -> Figure:
             linewidth=0,
             label="burst",
         )
-    times, sizes = [flow.start_us / 1e3 for flow in flows], [flow.size_bytes for flow in flows]
+    times = [flow.start_us / 1e3 for flow in flows]
+    sizes = [flow.size_bytes for flow in flows]
     near.vlines(times, 1, sizes, color=PALETTE[0], alpha=0.35, linewidth=0.6)
     near.plot(times, sizes, "o", color=PALETTE[0], markersize=2, label="flow")
     near.set_yscale("log")

@@ -29,7 +29,10 @@ def timeline(run: MeasuredRun, width: int = 80) -> str:
     )
     margin = max(map(len, shown)) + len("   computes ")
     step_s = end_s / (width - margin)
-    left_out = f", {len(shown)} of {len(workers)} hosts" if len(shown) < len(workers) else ""
+    if len(shown) < len(workers):
+        left_out = f", {len(shown)} of {len(workers)} hosts"
+    else:
+        left_out = ""
     lines = [f"First iteration, {end_s:.4g} s{left_out} (digits: micro-batches, =: several flows)"]
     for policy, of in rows.items():
         lines.append(run.headline(policy, Excerpt()))

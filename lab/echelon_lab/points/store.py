@@ -106,7 +106,9 @@ class Stored:
         """Return the point that `text` holds, or None if it holds none."""
         try:
             document = json.loads(text)
-            identity, result, wall_s = document["identity"], document["result"], document["wall_s"]
+            identity = document["identity"]
+            result = document["result"]
+            wall_s = document["wall_s"]
         except (ValueError, TypeError, KeyError):
             return None
         if (
@@ -132,11 +134,9 @@ class PointStore:
     def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
         """Return the point, if it has been measured."""
         stored = _read(self.path(name, identity))
-        return (
-            stored
-            if stored is not None and canonical(stored.identity) == canonical(identity)
-            else None
-        )
+        if stored is not None and canonical(stored.identity) == canonical(identity):
+            return stored
+        return None
 
     def put(self, name: str, stored: Stored) -> None:
         """Write a point, whole or not at all. Raise `OSError`."""
@@ -214,17 +214,19 @@ def _written(value: object) -> object:
         return {"/": [value.numerator, value.denominator]}
     if isinstance(value, Mapping):
         return {name: _written(of) for name, of in value.items()}
-    return [_written(of) for of in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_written(of) for of in value]
+    return value
 
 
 def _read_back(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return (
-            Fraction(*value["/"])
-            if value.keys() == {"/"}
-            else {name: _read_back(of) for name, of in value.items()}
-        )
-    return [_read_back(of) for of in value] if isinstance(value, list) else value
+        if value.keys() == {"/"}:
+            return Fraction(*value["/"])
+        return {name: _read_back(of) for name, of in value.items()}
+    if isinstance(value, list):
+        return [_read_back(of) for of in value]
+    return value
 
 
 def _iteration(of: Mapping[str, Any]) -> IterationRecord[Number]:

@@ -138,7 +138,10 @@ def sweep(
     elif missing and not isinstance(workers, int):
         workers.measure(missing, keep)
     if failures:
-        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        if len(failures) > 1:
+            more = f" (and {len(failures) - 1} more)"
+        else:
+            more = ""
         raise SweepError(
             f"{failures[0]}{more}; measured points are kept, run the same command again to continue"
         )
@@ -163,7 +166,9 @@ class _Times:
     def expected_s(self, task: Task) -> float:
         """Return the expected duration of a task; infinite for the first of its kind."""
         done = self._done.get(task.kind)
-        return task.work * self._took_s[task.kind] / done if done else inf
+        if done:
+            return task.work * self._took_s[task.kind] / done
+        return inf
 
     @property
     def share(self) -> float:
@@ -176,7 +181,9 @@ class _Times:
             return 0
         mean = fmean(paces.values())
         whole_s = fsum(work * paces.get(kind, mean) for kind, work in self._work.items())
-        return min(fsum(self._took_s.values()) / whole_s, 1) if whole_s else 0
+        if whole_s:
+            return min(fsum(self._took_s.values()) / whole_s, 1)
+        return 0
 
     def take(self, waiting: list[Task]) -> Task:
         """Remove the task from the list that is to begin next."""

@@ -35,7 +35,8 @@ def write(
     `pictures` are files next to it; `notes` say what they leave out.
     """
     by_policy: Mapping[str, Any] = results["results"]
-    labels, target = list(runs), results["target"]
+    labels = list(runs)
+    target = results["target"]
     parts = [
         f"# {scenario.name} on {target}",
         scenario.description,
@@ -74,7 +75,8 @@ def change_percent(before: float, after: float) -> float:
 
 
 def _what_ran(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun]) -> str:
-    fabric, transport = scenario.fabric, scenario.transport
+    fabric = scenario.fabric
+    transport = scenario.transport
     lasting = {
         "all-done": f"every job until the slowest has done {scenario.iterations}",
         "exactly": f"{scenario.iterations} of each job",
@@ -185,7 +187,8 @@ def _policies(
     )
     rows = []
     for label in labels:
-        jobs, switches = by_policy[label]["jobs"], by_policy[label]["switches"]
+        jobs = by_policy[label]["jobs"]
+        switches = by_policy[label]["switches"]
         slowdowns = [job["mean_slowdown"] for job in jobs.values()]
         tardiness = [
             value
@@ -213,9 +216,10 @@ def _policies(
                 str(sum(runs[label].reordered.values())) if switches else _NONE,
             )
         )
-    of_jobs = (
-        "" if len(scenario.jobs) == 1 else "Times are means over the jobs, each job counting once. "
-    )
+    if len(scenario.jobs) == 1:
+        of_jobs = ""
+    else:
+        of_jobs = "Times are means over the jobs, each job counting once. "
     return (
         _table(header, rows)
         + f"\n\n{of_jobs}Slowdown is a job's mean iteration time divided by the least that it can"
@@ -286,7 +290,9 @@ def _tardiness(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequenc
                 values = of_job[label][h.name]["tardiness_s"]
                 row += [_mean(values), _measured(max(values))]
             rows.append(row)
-    return _table(header, rows) if rows else "No job has an EchelonFlow whose flows were measured."
+    if rows:
+        return _table(header, rows)
+    return "No job has an EchelonFlow whose flows were measured."
 
 
 def _packets(scenario: Scenario, labels: Sequence[str], runs: Mapping[str, PolicyRun]) -> str:
@@ -308,13 +314,17 @@ def _packets(scenario: Scenario, labels: Sequence[str], runs: Mapping[str, Polic
 
 
 def _source(source: TrafficSource) -> str:
-    flows, pairs = source.flows, source.pairs
+    flows = source.flows
+    pairs = source.pairs
     if isinstance(flows, Schedule):
         what = f"{len(flows.flows)} scheduled flows"
     else:
         what = f"{flows.name}, {_number(flows.load_bps / 1e6)} Mbit/s"
     ways = ", ".join(f"{src} to {dst}" for src, dst in pairs[:_SHOWN_PAIRS])
-    more = f" and {len(pairs) - _SHOWN_PAIRS} more pairs" if len(pairs) > _SHOWN_PAIRS else ""
+    if len(pairs) > _SHOWN_PAIRS:
+        more = f" and {len(pairs) - _SHOWN_PAIRS} more pairs"
+    else:
+        more = ""
     return f"{what}, {ways}{more}"
 
 
@@ -445,11 +455,15 @@ def _measured(value: float) -> str:
     """
     if value == 0:
         return "0"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:#.4g}"
 
 
 def _change(percent: float) -> str:
-    return f"{percent:+.1f} %" if abs(percent) > _UNCHANGED_PERCENT else "0.0 %"
+    if abs(percent) > _UNCHANGED_PERCENT:
+        return f"{percent:+.1f} %"
+    return "0.0 %"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -350,7 +350,8 @@ def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, objec
     for flow in job.flows:
         span = iteration.flows[flow.name]
         assert span.finish is not None  # of a finished iteration
-        number, ideal = iteration.iteration, ideal_s.get(flow.name)
+        number = iteration.iteration
+        ideal = ideal_s.get(flow.name)
         ends = flow.src, flow.dst, flow.size_bytes
         out.append(
             _flow_row(flow.name, number, flow.micro_batch, *ends, span.start, span.finish, ideal)

@@ -59,7 +59,8 @@ def scaled(scenario: Scenario, factor: Fraction) -> Scaled:
             "",
             f"{factor} is not between 1/1000000 and 1 (give a fraction, such as 1/1000)",
         )
-    fabric, transport = scenario.fabric, scenario.transport
+    fabric = scenario.fabric
+    transport = scenario.transport
     cables = tuple(
         replace(
             cable, rate_bps=_rate(cable.rate_bps, factor, f"the link {cable.a.node}-{cable.b.node}")
@@ -113,7 +114,8 @@ def _job(job: Job, factor: Fraction) -> Job:
 
 
 def _traffic(source: TrafficSource, factor: Fraction) -> TrafficSource:
-    flows, what = source.flows, f"traffic '{source.name}'"
+    flows = source.flows
+    what = f"traffic '{source.name}'"
     if isinstance(flows, Schedule):
         scheduled = tuple(_scheduled(flow, factor, what) for flow in flows.flows)
         return replace(source, flows=replace(flows, flows=scheduled))

@@ -130,7 +130,10 @@ class PolicyChoice:
     def read(cls, text: str) -> PolicyChoice:
         """Return the same without checking whether there is such a policy."""
         name, bracket, inside = text.strip().removesuffix(")").partition("(")
-        settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
+        if bracket:
+            settings = [setting.partition("=") for setting in inside.split(",")]
+        else:
+            settings = []
         return cls(name, tuple(sorted((key.strip(), value.strip()) for key, _, value in settings)))
 
     @property
@@ -633,7 +636,8 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
     Raises `DocumentError`.
     """
     data = dict(document)
-    fabric, jobs = data.get("fabric"), data.get("jobs")
+    fabric = data.get("fabric")
+    jobs = data.get("jobs")
     faults: list[DocumentError] = []
 
     def read(load: Callable[[Path], object], key: str, name: str | Path) -> object:
@@ -669,7 +673,9 @@ def _changed(job: object, read: Callable[[str], object]) -> object:
         return job
     document = read(job["file"])
     changes = {key: value for key, value in job.items() if key != "file"}
-    return {**document, **changes} if isinstance(document, dict) else changes
+    if isinstance(document, dict):
+        return {**document, **changes}
+    return changes
 
 
 def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
@@ -723,7 +729,8 @@ def _with_files(scenario: str | Path, traffic: object) -> object:
             out.append(source)
             continue
         section = dict(source)
-        schedule, sizes = section.get("schedule"), section.get("sizes")
+        schedule = section.get("schedule")
+        sizes = section.get("sizes")
         if isinstance(schedule, str):
             section["schedule"] = read_schedule(
                 _named_file(scenario, f"traffic[{index}].schedule", schedule)

@@ -91,7 +91,10 @@ def draw(
     }
     label = "" if axis_key is None else sweep.keys[axis_key]
     places = list(panels)
-    part = f"{sweep.runs - sweep.missing} of {sweep.runs} runs" if sweep.missing else ""
+    if sweep.missing:
+        part = f"{sweep.runs - sweep.missing} of {sweep.runs} runs"
+    else:
+        part = ""
     return [
         _page(
             {titles[at]: panels[at] for at in places[begin : begin + _PANELS]},

@@ -82,7 +82,9 @@ def _found(tasks: Mapping[Place, Task], store: LineStore) -> dict[Place, Stored]
 
 def _write(out: Path, of: Sweep, found: Mapping[Place, Stored]) -> SweepReport:
     """Write the tables of the runs that are there, and the names of those that are missing."""
-    jobs, overview, missing = _jobs(of, found), _overview(of, found), _missing(of, found)
+    jobs = _jobs(of, found)
+    overview = _overview(of, found)
+    missing = _missing(of, found)
     asked = len(of.variants) * len(of.policies)
     sentences = f"{len(of.variants)} variants of one scenario on {of.target}, {asked} runs."
     if of.scale != 1:
@@ -126,7 +128,10 @@ def _named(missing: Table, variants: int) -> list[str]:
                 f"{key} = {value}" for key, value in zip(missing.columns[1:-1], values, strict=True)
             )
             names.append(f"{policy} on variant {number}" + (f" ({of})" if of else ""))
-    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    if len(names) > _NAMED:
+        more = [f"and {len(names) - _NAMED} more"]
+    else:
+        more = []
     return [*names[:_NAMED], *more]
 
 
@@ -203,11 +208,10 @@ def _overview(of: Sweep, found: Mapping[Place, Stored]) -> Table:
         )
         for label in labels:
             run = found.get((number, label))
-            jobs = (
-                [None]
-                if run is None
-                else [job["mean_slowdown"] for job in run.result["jobs"].values()]
-            )
+            if run is None:
+                jobs = [None]
+            else:
+                jobs = [job["mean_slowdown"] for job in run.result["jobs"].values()]
             row[label].extend(jobs)
     rows: Sequence[tuple[Cell, ...]] = [
         (*values, *(_mean(by_policy[label]) for label in labels))

@@ -233,11 +233,10 @@ def _set(path: str | Path, document: Any, key: str, steps: list[str | int], valu
         for index in range(len(document)):
             _set(path, document, key, [index, *rest], value)
         return
-    known = (
-        isinstance(document, list)
-        if isinstance(step, int)
-        else isinstance(document, dict) and step != "*"
-    )
+    if isinstance(step, int):
+        known = isinstance(document, list)
+    else:
+        known = isinstance(document, dict) and step != "*"
     if not known or (isinstance(step, int) and step >= len(document)):
         raise DocumentError(
             str(path), f"vary.{key}", f"there is no '{step}' in the scenario (correct the path)"

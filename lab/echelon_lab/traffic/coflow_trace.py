@@ -141,7 +141,10 @@ class _Line:
         except ValueError:
             raise self._error(f"{shown(text)} is not a number: {what} is expected here") from None
         if not least <= value <= most or math.isinf(value):
-            limits = f"at least {least}" if math.isinf(most) else f"{least} to {most}"
+            if math.isinf(most):
+                limits = f"at least {least}"
+            else:
+                limits = f"{least} to {most}"
             raise self._error(f"{what} is {shown(text)} (give {limits})")
         return value
 

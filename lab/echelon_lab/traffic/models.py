@@ -53,7 +53,8 @@ def _poisson_table(mean: float) -> tuple[int, Sequence[float]]:
     more than 10^-16.
     """
     reach = 9 * math.sqrt(mean) + 40
-    first, last = max(int(mean - reach), 0), int(mean + reach)
+    first = max(int(mean - reach), 0)
+    last = int(mean + reach)
     log_mean = math.log(mean)
     chances = [math.exp(k * log_mean - mean - math.lgamma(k + 1)) for k in range(first, last + 1)]
     total = math.fsum(chances)
@@ -101,7 +102,8 @@ class _Matched:
             ]
             off = abs(sum(drawn) - total_bytes)
             if off < nearest_off:
-                nearest, nearest_off = drawn, off
+                nearest = drawn
+                nearest_off = off
             if nearest_off <= _NEAR * total_bytes:
                 break
         shuffle(nearest, rng)

@@ -40,7 +40,9 @@ class FlowOutcome:
     @property
     def completion_s(self) -> float | None:
         """Seconds from its beginning to its last byte's arrival."""
-        return None if self.finished_s is None else self.finished_s - self.started_s
+        if self.finished_s is None:
+            return None
+        return self.finished_s - self.started_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,10 @@ def until(outcomes: Iterable[FlowOutcome], end_s: float) -> Iterator[FlowOutcome
     for outcome in outcomes:
         if outcome.started_s >= end_s:
             continue
-        last_s = outcome.finished_s if outcome.received is None else outcome.received[0]
+        if outcome.received is None:
+            last_s = outcome.finished_s
+        else:
+            last_s = outcome.received[0]
         if last_s is None or last_s <= end_s:
             yield outcome
         else:
@@ -143,12 +148,15 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _rate(flow: ScheduledFlow, capacity_bps: float) -> float:
-    return min(flow.rate_bps, capacity_bps) if isinstance(flow, PacedFlow) else capacity_bps
+    if isinstance(flow, PacedFlow):
+        return min(flow.rate_bps, capacity_bps)
+    return capacity_bps
 
 
 def _received_within(outcome: FlowOutcome, from_s: float, to_s: float) -> float:
     """Return the bytes of the flow that count as received in the interval."""
-    start_s, total = outcome.started_s, outcome.flow.size_bytes
+    start_s = outcome.started_s
+    total = outcome.flow.size_bytes
     end_s = outcome.finished_s
     if end_s is None:
         end_s, total = outcome.received or (start_s, 0)

@@ -79,11 +79,9 @@ class Replay:
     @property
     def until_s(self) -> float:
         """End of the time that the loads of `summary` cover."""
-        return (
-            max(min(self.duration_s, self.ended_s), 1e-6)
-            if self.not_due
-            else max(self.duration_s, 1e-6)
-        )
+        if self.not_due:
+            return max(min(self.duration_s, self.ended_s), 1e-6)
+        return max(self.duration_s, 1e-6)
 
     def intervals(self, length_s: float) -> list[tuple[float, TrafficSummary]]:
         """Yield (start, summary) of each interval of `length_s`, in order.
@@ -152,7 +150,10 @@ def send(
     _check_sockets(
         options.sockets, {host: addresses[host][0] for host in sources if host in addresses}
     )
-    begin_ns = now_ns() + _LEAD_NS if options.begin_ns is None else options.begin_ns
+    if options.begin_ns is None:
+        begin_ns = now_ns() + _LEAD_NS
+    else:
+        begin_ns = options.begin_ns
     end_ns = begin_ns + schedule.duration_us * 1000 + round(options.wait_s * 1e9)
     works = [
         partial(_send_part, part, addresses, options.sockets, begin_ns, end_ns)
@@ -232,7 +233,8 @@ def _replay(
 
     outcomes = []
     for result in sorted(results):
-        flow, received = flows[result.number], result.received
+        flow = flows[result.number]
+        received = result.received
         outcomes.append(
             FlowOutcome(
                 flow,
@@ -340,7 +342,8 @@ class TrafficReceiver:
     """A server of a listening socket, until `stop_fd` can be read or its other end is closed."""
 
     def __init__(self, listener: socket.socket, stop_fd: int) -> None:
-        self._listener, self._stop_fd = listener, stop_fd
+        self._listener = listener
+        self._stop_fd = stop_fd
         self._open: dict[int, tuple[socket.socket, Reception]] = {}
         self._buffer = bytearray(_BUFFER_BYTES)
         self._epoll = select.epoll()

@@ -86,7 +86,9 @@ class Schedule:
     @property
     def offered_bps(self) -> float:
         """Payload bits per second over the whole duration."""
-        return self.total_bytes * 8e6 / self.duration_us if self.duration_us else 0.0
+        if self.duration_us:
+            return self.total_bytes * 8e6 / self.duration_us
+        return 0.0
 
 
 HEADER = ("start_us", "src", "dst", "bytes")
@@ -189,8 +191,10 @@ def _flows(
                 if not row:
                     continue
                 raise ValueError(f"has {len(row)} columns (give {columns})")
-            start_us, size_bytes = int(row[0]), int(row[3])
-            src, dst = row[1], row[2]
+            start_us = int(row[0])
+            size_bytes = int(row[3])
+            src = row[1]
+            dst = row[2]
             if not (
                 0 <= start_us <= MAX_START_US
                 and 1 <= size_bytes <= MAX_SIZE_BYTES
@@ -200,11 +204,13 @@ def _flows(
             ):
                 raise ValueError(_fault(start_us, src, dst, size_bytes))
             # One object for each name, not one for each line.
-            src, dst = names.setdefault(src, src), names.setdefault(dst, dst)
+            src = names.setdefault(src, src)
+            dst = names.setdefault(dst, dst)
             if columns == 4 or not row[4]:
                 yield ScheduledFlow(start_us, src, dst, size_bytes)
                 continue
-            rate_bps, connection = int(row[4]), int(row[5])
+            rate_bps = int(row[4])
+            connection = int(row[5])
             if not 1 <= rate_bps <= MAX_RATE_BPS or connection < 0:
                 raise ValueError(
                     f"rate_bps {rate_bps}, connection {connection}: give a rate from 1, a number"
@@ -297,7 +303,10 @@ def pair_loads(schedule: Schedule) -> list[PairLoad]:
         pair = flow.src, flow.dst
         flows[pair] = flows.get(pair, 0) + 1
         sizes[pair] = sizes.get(pair, 0) + flow.size_bytes
-    per_byte = 8e6 / schedule.duration_us if schedule.duration_us else 0.0
+    if schedule.duration_us:
+        per_byte = 8e6 / schedule.duration_us
+    else:
+        per_byte = 0.0
     loads = [PairLoad(pair, flows[pair], size, size * per_byte) for pair, size in sizes.items()]
     return sorted(loads, key=lambda load: (-load.total_bytes, load.pair))
 
@@ -306,8 +315,13 @@ def burst_us(schedule: Schedule) -> int | None:
     """Return the length of the bursts of a schedule that says that it has some."""
     text = schedule.about.get("burst_us", "")
     # A longer number is not a duration, and Python may refuse to read it.
-    length_us = int(text) if text.isdecimal() and len(text) <= len(str(schedule.duration_us)) else 0
-    return length_us if 0 < length_us <= schedule.duration_us else None
+    if text.isdecimal() and len(text) <= len(str(schedule.duration_us)):
+        length_us = int(text)
+    else:
+        length_us = 0
+    if 0 < length_us <= schedule.duration_us:
+        return length_us
+    return None
 
 
 def burst_share(schedule: Schedule, length_us: int) -> float:
@@ -318,7 +332,9 @@ def burst_share(schedule: Schedule, length_us: int) -> float:
     inside = sum(
         flow.size_bytes for flow in schedule.flows if flow.start_us % period_us < length_us
     )
-    return inside / schedule.total_bytes if schedule.total_bytes else 0.0
+    if schedule.total_bytes:
+        return inside / schedule.total_bytes
+    return 0.0
 
 
 def loads_bps(flows: Sequence[ScheduledFlow], begin_us: int, end_us: int, bins: int) -> list[float]:

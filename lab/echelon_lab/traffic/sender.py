@@ -44,7 +44,8 @@ class Pacer:
     __slots__ = ("_begin_ns", "_rate_bps", "due_bytes", "tick_ns")
 
     def __init__(self, begin_ns: int, rate_bps: int) -> None:
-        self._begin_ns, self._rate_bps = begin_ns, rate_bps
+        self._begin_ns = begin_ns
+        self._rate_bps = rate_bps
         self.due_bytes = 0
         """Bytes of all pieces that have begun. More is never allowed."""
         self.tick_ns = min(max(BURST_BYTES * 8 * 10**9 // rate_bps, MIN_TICK_NS), MAX_TICK_NS)
@@ -123,7 +124,8 @@ class _Transfer:
     __slots__ = ("begin_at", "end_at", "flow", "number", "started_ns")
 
     def __init__(self, number: int, flow: ScheduledFlow, begin_at: int) -> None:
-        self.number, self.flow = number, flow
+        self.number = number
+        self.flow = flow
         self.begin_at = begin_at
         """Position of its first byte among all bytes of the connection."""
         self.end_at = begin_at + transfer_bytes(flow.size_bytes)
@@ -145,7 +147,8 @@ class _Connection:
     )
 
     def __init__(self, sock: socket.socket, pacer: Pacer | None) -> None:
-        self.sock, self.pacer = sock, pacer
+        self.sock = sock
+        self.pacer = pacer
         self.sending: deque[_Transfer] = deque()
         """Transfers with bytes left to send; the first is under way."""
         self.waiting: deque[_Transfer] = deque()
@@ -205,8 +208,12 @@ class TrafficSender:
         stop_fd: int,
         report: Callable[[list[Result]], None],
     ) -> None:
-        self._flows, self._addresses, self._options = flows, addresses, options
-        self._begin_ns, self._end_ns, self._stop_fd = begin_ns, end_ns, stop_fd
+        self._flows = flows
+        self._addresses = addresses
+        self._options = options
+        self._begin_ns = begin_ns
+        self._end_ns = end_ns
+        self._stop_fd = stop_fd
         self._report = report
         self._results: list[Result] = []
         self._next = 0
@@ -376,7 +383,10 @@ class TrafficSender:
     def _watch(self, connection: _Connection, writing: bool) -> None:
         if connection.writing != writing:
             connection.writing = writing
-            events = select.EPOLLIN | select.EPOLLOUT if writing else select.EPOLLIN
+            if writing:
+                events = select.EPOLLIN | select.EPOLLOUT
+            else:
+                events = select.EPOLLIN
             self._epoll.modify(connection.sock.fileno(), events)
 
     def _read(self, connection: _Connection) -> None:
@@ -387,7 +397,8 @@ class TrafficSender:
             connection.answer += data
             if len(connection.answer) < RECEIPT_BYTES:
                 return
-            receipt, connection.answer = decode_receipt(connection.answer), b""
+            receipt = decode_receipt(connection.answer)
+            connection.answer = b""
             if not connection.waiting:
                 raise WireError("the receiver answered too early")
         except BlockingIOError:
@@ -415,7 +426,8 @@ class TrafficSender:
 
     def _abandon(self) -> None:
         for connection in self._open.values():
-            acknowledged, now = connection.acknowledged(), now_ns()
+            acknowledged = connection.acknowledged()
+            now = now_ns()
             for transfer in (*connection.waiting, *connection.sending):
                 received = min(
                     max(acknowledged - transfer.begin_at, 0), transfer.end_at - transfer.begin_at

@@ -52,7 +52,8 @@ class _Linear:
         at = bisect_right(shares, u)
         if at == 0:
             return sizes[0]
-        low, high = shares[at - 1], shares[at]
+        low = shares[at - 1]
+        high = shares[at]
         return max(round(sizes[at - 1] + (sizes[at] - sizes[at - 1]) * (u - low) / (high - low)), 1)
 
 

@@ -199,7 +199,9 @@ class Testbed(ABC, Generic[S]):
     @property
     def native(self) -> NetworkInC | None:
         """The network, if it is in C."""
-        return _Native(self.clock, self.nics) if isinstance(self.clock, NativeLoop) else None
+        if isinstance(self.clock, NativeLoop):
+            return _Native(self.clock, self.nics)
+        return None
 
     @property
     def addresses(self) -> Mapping[str, str]:

@@ -41,7 +41,8 @@ def run(
             " packets, and this target has none (use --target softswitch, or background traffic at"
             " a constant rate)"
         )
-    transport, policy = scenario.transport, make()
+    transport = scenario.transport
+    policy = make()
     if isinstance(policy, Patient):
         policy.report = partial(_report, shown, label)
         if policy.simulated_iterations:
@@ -78,7 +79,10 @@ def run(
         )
     except FluidError as error:
         raise RunError(f"policy {label}: {error}") from error
-    found = policy.choices if isinstance(policy, Searching) else {}
+    if isinstance(policy, Searching):
+        found = policy.choices
+    else:
+        found = {}
     plans = [ChosenPlan.of(group, of.candidate.label, of.choice) for group, of in found.items()]
     return PolicyRun(result.jobs, paths=result.plan.paths, plans=plans)
 

@@ -74,7 +74,8 @@ def _run(
     end_s: Fraction | None,
     shown: CommandProgress,
 ) -> PolicyRun:
-    identities, fabric = scenario.identities, scenario.fabric
+    identities = scenario.identities
+    fabric = scenario.fabric
     build = target.virtual_fabric()
     if build is None:
         raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
@@ -146,7 +147,10 @@ def _run(
         shown.share(0)
         shown.doing(f"{label}: running {counted(len(scenario.jobs), 'job')}")
         emulator.start()
-        end_ns = None if end_s is None else testbed.clock.now_ns + round(end_s * NS_PER_S)
+        if end_s is None:
+            end_ns = None
+        else:
+            end_ns = testbed.clock.now_ns + round(end_s * NS_PER_S)
         if end_ns is not None:
             testbed.clock.at(end_ns, testbed.clock.stop)
         testbed.run(done)
@@ -190,7 +194,10 @@ def options_for(target: Target[Any], jobs: Sequence[Job]) -> Any:
     """Return the options of the switches that these jobs need: the default ones, or those of the
     program that adds up what flows bring. Raise `RunError` if the target has none."""
     of_trees = next((job.name for job in jobs if any(flow.among for flow in job.flows)), None)
-    options = target.options() if of_trees is None else target.aggregating()
+    if of_trees is None:
+        options = target.options()
+    else:
+        options = target.aggregating()
     if options is None:
         raise RunError(
             f"target {target.name} has no program that adds up what flows bring, as job {of_trees}"
@@ -232,7 +239,8 @@ def _as_set(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
     """Return the capabilities with the ECN threshold and the depth of queues that the scenario
     sets, if it does.
     """
-    ecn, outer = capabilities.ecn, capabilities.outer_queues
+    ecn = capabilities.ecn
+    outer = capabilities.outer_queues
     if scenario.ecn_threshold_packets is not None and isinstance(ecn, QueueDepthMarks):
         ecn = replace(ecn, packets=scenario.ecn_threshold_packets)
     if scenario.queue_bytes is not None and outer is not None:

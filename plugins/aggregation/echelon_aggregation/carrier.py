@@ -84,8 +84,13 @@ class _HostsOfTree:
     """The workers of one tree, and its fallback on the first one's host."""
 
     def __init__(self, network: HostNetwork, job: str, tree: JobTree, tally: PacketTally) -> None:
-        shape, memory, fabric = tree_of(tree.path), memory_of(tree), network.fabric
-        self._clock, self._job, self._tree, self._tally = network.clock, job, tree, tally
+        shape = tree_of(tree.path)
+        memory = memory_of(tree)
+        fabric = network.fabric
+        self._clock = network.clock
+        self._job = job
+        self._tree = tree
+        self._tally = tally
         self._hosts = [network.hosts[name] for name in shape.hosts]
         takes_s = {
             link: 8 * _FRAME_BYTES / fabric.rate_bps[link] + float(fabric.delay_s[link])
@@ -134,9 +139,12 @@ class _HostsOfTree:
             given = [all_reduce(numbers + np.int32(rank)) for rank in range(workers)]
             expected = numbers * np.int32(workers) + np.int32(workers * (workers - 1) // 2)
         else:
-            given, expected = [broadcast(numbers, rank == 0) for rank in range(workers)], numbers
+            given = [broadcast(numbers, rank == 0) for rank in range(workers)]
+            expected = numbers
         what = f"job {self._job}: flow {flow.name} in iteration {iteration}"
-        shim, epoch, now_ns = self._shims[flow.name], iteration % 256, self._clock.now_ns
+        shim = self._shims[flow.name]
+        epoch = iteration % 256
+        now_ns = self._clock.now_ns
         self._under_way.append(_UnderWay(what, shim, epoch, given, expected, on_complete, workers))
         for host in self._hosts:
             host.agreement.begin(flow_key(epoch, self._tree.shims[0].job, shim), now_ns)
@@ -149,7 +157,10 @@ class _HostsOfTree:
             return
         under_way = self._under_way[0] if self._under_way else None
         epoch = 0 if under_way is None else under_way.epoch
-        left = 0 if under_way is None else under_way.collectives[rank].left
+        if under_way is None:
+            left = 0
+        else:
+            left = under_way.collectives[rank].left
         frames = self._frames.get((own, shim))
         if frames is None:
             frames = self._frames[own, shim] = Frames(own, self._tree.shims[0].job, shim)
@@ -158,14 +169,18 @@ class _HostsOfTree:
 
     def _go_on(self, rank: int, packets: Sequence[Packet]) -> None:
         """Send a worker's packets, and wake it when it has to send again."""
-        shim = self._under_way[0].shim if self._under_way else self._tree.shims[0].flow
+        if self._under_way:
+            shim = self._under_way[0].shim
+        else:
+            shim = self._tree.shims[0].flow
         for packet in packets:
             self._send(rank, self._ends[rank], self._server, shim, packet)
         if (at := self._cores[rank].next_wake) is not None:
             self._clock.at(max(self._clock.now_ns, -int(-at * _NS // 1)), self._wake, rank)
 
     def _wake(self, rank: int) -> None:
-        core, now_s = self._cores[rank], self._clock.now_ns / _NS
+        core = self._cores[rank]
+        now_s = self._clock.now_ns / _NS
         if (at := core.next_wake) is not None and at <= now_s and not self._hosts[rank].closed:
             packets = core.wake(now_s)
             self._tally.retransmitted += len(packets)
@@ -197,7 +212,10 @@ class _HostsOfTree:
         self._hosts[0].agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
         for to, answer in self._fallback.receive(packet, now_ns / _NS):
             if answer.kind == Kind.RESULT:
-                shim = self._under_way[0].shim if self._under_way else self._tree.shims[0].flow
+                if self._under_way:
+                    shim = self._under_way[0].shim
+                else:
+                    shim = self._tree.shims[0].flow
             else:
                 shim = shim_of_answers(self._tree, to or 0)
             self._send(0, self._server, self._ends[to or 0], shim, answer)

@@ -122,11 +122,10 @@ def _rates(place: str, make: Callable[[int], Fabric], counts: Sequence[int]) -> 
         hosts = list(fabric.hosts)
         each = n // 4 + 1
         # One host of each leaf is no worker; the last of all is the server.
-        spread = (
-            [hosts[leaf * each + at] for at in range(each - 1) for leaf in range(4)]
-            if n < len(hosts) - 1
-            else hosts
-        )
+        if n < len(hosts) - 1:
+            spread = [hosts[leaf * each + at] for at in range(each - 1) for leaf in range(4)]
+        else:
+            spread = hosts
         workers = tuple(spread[:n])
         job = Training("job", workers, _ALMOST_NOTHING_S, _GRADIENT_BYTES)
         ways = [
@@ -299,7 +298,8 @@ def shared_cluster(draws: int, progress: Callable[[str], None] = lambda _: None)
     }
     found: dict[str, _Shared] = {}
     for label, (way, one) in ways.items():
-        times, short = [], []
+        times = []
+        short = []
         for seed in range(draws):
             progress(f"{label}, draw {seed + 1}")
             result, drawn = _beside(fabric, way, TreesByLoad(one=one), seed)

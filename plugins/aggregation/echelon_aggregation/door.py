@@ -41,13 +41,12 @@ def memory_of(tree: JobTree) -> Memory:
     """Return what the tree gets: what the policy says, or else all places that there are, by
     deadline if its flows are ranked so, and by who comes first if not."""
     if isinstance(tree.memory, Memory):
-        grant, window = tree.memory.grant, tree.memory.window
+        grant = tree.memory.grant
+        window = tree.memory.window
         # A tree whose places are fewer than twice its window would take them from itself.
-        return (
-            tree.memory
-            if grant is None
-            else Memory(grant, min(window, max(1, (grant.mask + 1) // 2)))
-        )
+        if grant is None:
+            return tree.memory
+        return Memory(grant, min(window, max(1, (grant.mask + 1) // 2)))
     by_deadline = isinstance(tree.flows[0].ranking, Deadline)
     return Memory(Grant(0, -1, 0, TAKES["deadline" if by_deadline else "first"]), WINDOW)
 
@@ -57,7 +56,8 @@ class AggregationTrees:
 
     def ways(self, tree: JobTree) -> Iterator[tuple[FlowPlan, ShimIdentity]]:
         """Yield the flows to the fallback, and one from there to each worker."""
-        shape, first = tree_of(tree.path), tree.flows[0]
+        shape = tree_of(tree.path)
+        first = tree.flows[0]
         fallback = shape.hosts[0]
         for flow, shim in zip(tree.flows, tree.shims, strict=True):
             for host in shape.hosts:
@@ -78,7 +78,9 @@ class AggregationTrees:
 
         Raise `LoweringError` for one that adds up nothing, or has fewer places.
         """
-        job, shape, grant = tree.flows[0].job, tree_of(tree.path), memory_of(tree).grant
+        job = tree.flows[0].job
+        shape = tree_of(tree.path)
+        grant = memory_of(tree).grant
         places = 1 << 32
         for switch in shape.switches:
             memory = able[switch].trees
@@ -98,7 +100,10 @@ class AggregationTrees:
                 )
             places = min(places, memory.places)
         if grant is not None and grant.take != TAKES["share"]:
-            mask = grant.mask if grant.mask >= 0 else (1 << places.bit_length() - 1) - 1
+            if grant.mask >= 0:
+                mask = grant.mask
+            else:
+                mask = (1 << places.bit_length() - 1) - 1
             # Jobs that come and go leave the others where they are.
             grant = Grant(0, mask, bit_reversed(tree.number, mask), grant.take)
         run = TreeRun(

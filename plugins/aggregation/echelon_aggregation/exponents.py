@@ -31,7 +31,9 @@ def block_exponent(values: Floats) -> int:
 
     A subnormal number counts as one of exponent 1, whose unit it has.
     """
-    return int(block_exponents(values, max(len(values), 1))[0]) if len(values) else ZERO
+    if len(values):
+        return int(block_exponents(values, max(len(values), 1))[0])
+    return ZERO
 
 
 def block_exponents(values: Floats, size: int) -> NDArray[np.uint8]:
@@ -75,4 +77,6 @@ def bound(exponent: int, workers: int) -> float:
     """Return by how much a sum may be off, before it is rounded to 24 bits: half a unit for each
     worker.
     """
-    return 0.0 if exponent == ZERO else float(np.ldexp(workers, unit_power(exponent, workers) - 1))
+    if exponent == ZERO:
+        return 0.0
+    return float(np.ldexp(workers, unit_power(exponent, workers) - 1))

@@ -122,14 +122,19 @@ class Fallback:
         block.next_exponent = max(block.next_exponent, packet.next_exponent)
         if packet.values:
             values = np.frombuffer(packet.values, ">i4").astype(np.int64)
-            block.values = values if block.values is None else block.values + values
+            if block.values is None:
+                block.values = values
+            else:
+                block.values = block.values + values
 
     def _sum(self, block: _Block, packet: Packet) -> Packet:
         """Return a packet with the sum of the block."""
-        flags, data = block.flags | Flag.EMPTY, b""
+        flags = block.flags | Flag.EMPTY
+        data = b""
         if block.values is not None:
             wrapped = block.values.astype(np.int32)
-            flags, data = block.flags, wrapped.astype(">i4").tobytes()
+            flags = block.flags
+            data = wrapped.astype(">i4").tobytes()
             if (wrapped != block.values).any():
                 flags |= Flag.OVERFLOW
         return replace(
@@ -144,8 +149,11 @@ class Fallback:
         self.tally.results += 1
         everyone = self.group.everyone
         result = replace(found, kind=Kind.RESULT, workers=everyone, flags=found.flags & ~Flag.AGAIN)
-        block.result, block.values = result, None
-        return [(None, result)] if self.group.by_tree else self._to_each(result, everyone)
+        block.result = result
+        block.values = None
+        if self.group.by_tree:
+            return [(None, result)]
+        return self._to_each(result, everyone)
 
     def _to_each(self, result: Packet, workers: int) -> list[Sending]:
         """Return the result as an answer to each of these workers, which switches forward as it

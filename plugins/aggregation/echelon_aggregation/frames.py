@@ -54,7 +54,9 @@ class Frames:
     """The frames from one endpoint: packets of one flow of a job."""
 
     def __init__(self, own: Endpoint, job: int = 0, flow: int = 0) -> None:
-        self._own, self._job, self._flow = own, job, flow
+        self._own = own
+        self._job = job
+        self._flow = flow
         self._heads: dict[tuple[Endpoint, int], bytes] = {}
 
     def encode(
@@ -140,7 +142,8 @@ class UnixWire(_SocketWire):
     """The other end of a switch's port `unix:PATH`, as softswitch has them. Raises `RunError`."""
 
     def __init__(self, path: str) -> None:
-        self._path, self._here = path, path + ".peer"
+        self._path = path
+        self._here = path + ".peer"
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             super().__init__(opened)
@@ -227,4 +230,6 @@ def _only(opened: socket.socket, ports: Sequence[int]) -> None:
 def open_wire(name: str, ends: Sequence[Endpoint]) -> Wire:
     """Return the wire `unix:PATH`, or that of an interface. Raises `RunError`."""
     kind, _, path = name.partition(":")
-    return UnixWire(path) if kind == "unix" and path else InterfaceWire(name, ends)
+    if kind == "unix" and path:
+        return UnixWire(path)
+    return InterfaceWire(name, ends)

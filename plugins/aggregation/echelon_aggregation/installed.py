@@ -57,9 +57,11 @@ class TreeAtSwitch:
         """The bitmap of the workers behind each child, which is a host or a switch."""
         found: dict[str, int] = {}
         for bit, worker in enumerate(self.tree.workers):
-            below, node = worker.host, self.fabric.neighbour[worker.host, 0]
+            below = worker.host
+            node = self.fabric.neighbour[worker.host, 0]
             while node != self.switch and node != self.tree.root:
-                below, node = node, self.tree.parents[node]
+                below = node
+                node = self.tree.parents[node]
             if node == self.switch:
                 found[below] = found.get(below, 0) | 1 << bit
         return found
@@ -83,7 +85,8 @@ class TreeAtSwitch:
         `aggregation_holder`; a program that cannot gives no memory by deadline. Raises
         `ValueError`.
         """
-        tree, number = self.tree, self.tree.number
+        tree = self.tree
+        number = self.tree.number
         key: dict[str, Match] = {"tree": number, "session": tree.session}
         towards = self._towards_fallback()
         found = [
@@ -144,7 +147,8 @@ class TreeAtSwitch:
 
     def _holder(self, key: dict[str, Match]) -> TableEntry:
         """Return the entry that says where an incomplete sum goes that gives its place up."""
-        first, host = self.tree.workers[0], self.fabric.hosts[self.tree.fallback]
+        first = self.tree.workers[0]
+        host = self.fabric.hosts[self.tree.fallback]
         return entry(
             "aggregation_holder",
             key,

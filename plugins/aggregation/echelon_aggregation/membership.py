@@ -69,11 +69,10 @@ class Membership(Section):
             raise problem(f"there is no worker {self.fallback}", "fallback", code="out-of-range")
         for number, member in enumerate(self.workers):
             if member.port in (PORT, SHIM_PORT):
-                whose = (
-                    "the fallback's port"
-                    if member.port == PORT
-                    else "the port of senders that write the shim"
-                )
+                if member.port == PORT:
+                    whose = "the fallback's port"
+                else:
+                    whose = "the port of senders that write the shim"
                 raise problem(f"{member.port} is {whose}", "workers", number, "port")
         return self
 

@@ -106,7 +106,10 @@ def parts(
             (at for at in starts if not any(_overlap(at, claim.places, other) for other in inside)),
             None,
         )
-        grant = None if first is None else Grant(first, claim.places - 1, 0, TAKES["share"])
+        if first is None:
+            grant = None
+        else:
+            grant = Grant(first, claim.places - 1, 0, TAKES["share"])
         found.append(grant)
         if grant is not None:
             taken.append((grant, switches))

@@ -89,12 +89,12 @@ class TreesByLoad:
                 raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
             # The hosts' own links are in every tree.
             before = self._last[2].get(name, {}).get(ends)
-            chosen = (
-                before
-                if before in paths
-                else paths[0]
-                if self._one
-                else min(
+            if before in paths:
+                chosen = before
+            elif self._one:
+                chosen = paths[0]
+            else:
+                chosen = min(
                     paths,
                     key=lambda path: max(
                         (
@@ -105,7 +105,6 @@ class TreesByLoad:
                         default=0.0,
                     ),
                 )
-            )
             routed[name][ends] = chosen
             place(chosen, size)
         self._last, self._last_by = (fabric, present, dict(routed)), self.connections

@@ -104,7 +104,10 @@ class Aggregation:
 
     def to_document(self) -> dict[str, Any]:
         """Return that as JSON."""
-        trees = self._chooser.trees if isinstance(self._chooser, TreesByLoad) else {}
+        if isinstance(self._chooser, TreesByLoad):
+            trees = self._chooser.trees
+        else:
+            trees = {}
         return {
             "spread": self._spread.to_document(),
             "trees": [
@@ -182,12 +185,12 @@ class Aggregation:
 
     def grants(self) -> list[tuple[Claim, Grant | None]]:
         """Return what each tree of the last plan gets."""
-        claims, by = self.claims(), self.parameters.by
-        found = (
-            parts(claims, self._room, self._granted)
-            if by == "share"
-            else together(claims, self._room, by)
-        )
+        claims = self.claims()
+        by = self.parameters.by
+        if by == "share":
+            found = parts(claims, self._room, self._granted)
+        else:
+            found = together(claims, self._room, by)
         return list(zip(claims, found, strict=True))
 
     @property

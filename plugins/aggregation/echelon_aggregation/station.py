@@ -109,7 +109,10 @@ class Station:
         self._there.setblocking(False)
         while not self._closing:
             wake_at = self.worker.next_wake
-            wait_ms = None if wake_at is None else max(0.0, (wake_at - monotonic()) * 1000)
+            if wake_at is None:
+                wait_ms = None
+            else:
+                wait_ms = max(0.0, (wake_at - monotonic()) * 1000)
             ready = {fd for fd, _ in poll.poll(wait_ms)}
             if self._here.fileno() in ready:
                 with suppress(BlockingIOError):
@@ -124,7 +127,8 @@ class Station:
 
     def _begin_given(self) -> None:
         with self._lock:
-            given, self._given = self._given, []
+            given = self._given
+            self._given = []
             self._running += given
             failed = self._failed
         if failed is not None:
@@ -136,7 +140,8 @@ class Station:
             self._send(self.worker.submit(collective, now))
 
     def _take(self, arrived: Arrived) -> None:
-        now, packet = monotonic(), arrived.packet
+        now = monotonic()
+        packet = arrived.packet
         if arrived.port == self._own.port:
             results = self.worker.tally.results
             self._send(self.worker.receive(packet, now))
@@ -145,11 +150,10 @@ class Station:
         elif self.fallback is not None and arrived.port == self._server.port:
             for rank, sent in self.fallback.receive(packet, now):
                 # What is for all goes to the root whoever's address it has.
-                frames = (
-                    self._server_frames
-                    if sent.kind == Kind.RESULT
-                    else self._answer_frames[rank or 0]
-                )
+                if sent.kind == Kind.RESULT:
+                    frames = self._server_frames
+                else:
+                    frames = self._answer_frames[rank or 0]
                 self._wire.send(frames.encode(self._others[rank or 0], sent))
 
     def _send(self, packets: list[Packet]) -> None:

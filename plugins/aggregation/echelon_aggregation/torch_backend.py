@@ -100,11 +100,9 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         op = opts.reduceOp if opts is not None else ReduceOp.SUM
         if reason := self._why_not(tensors, op):
             self._say("allreduce", reason)
-            return (
-                self._gloo.allreduce(tensors, opts)
-                if opts is not None
-                else self._gloo.allreduce(tensors)
-            )
+            if opts is not None:
+                return self._gloo.allreduce(tensors, opts)
+            return self._gloo.allreduce(tensors)
         (tensor,) = tensors
         return self._begin(
             all_reduce(_flat(tensor)), lambda made: _write(tensor, made.result), tensors
@@ -148,7 +146,8 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Leave the group, when all have left: until then others may need this worker's results."""
-        station, self._station = self._station, None
+        station = self._station
+        self._station = None
         if station is None:
             return
         self._leaving.set()
@@ -227,7 +226,8 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
 
         Without a network, the store never answers.
         """
-        station, beat = self._station, 0
+        station = self._station
+        beat = 0
         assert station is not None
         while not self._leaving.wait(self._silence_s / _BEATS):
             beat += 1
@@ -242,16 +242,19 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         """End what waits for a process that does not live."""
         station = self._station
         assert station is not None
-        presence, missed = Presence(self._silence_s), 0
+        presence = Presence(self._silence_s)
+        missed = 0
         while not self._leaving.wait(self._silence_s / _BEATS):
-            words, self._news = self._news, None
+            words = self._news
+            self._news = None
             missed += 1
             if words is not None or not station.busy:
                 missed = 0
             if not station.busy:
                 presence.stop()
                 continue
-            now, cause = monotonic(), None
+            now = monotonic()
+            cause = None
             if words is not None:
                 cause = presence.cause(words, self._rank, now - station.progress_at, now)
             elif missed >= _BEATS or self._unheard:
@@ -333,7 +336,8 @@ def aggregate(state: Aggregation, bucket: dist.GradBucket) -> Any:
 
     Packets then say which iteration they belong to.
     """
-    group, tensor = state.group, bucket.buffer()
+    group = state.group
+    tensor = bucket.buffer()
     tensor.div_(group.size())
     work = group.allreduce([tensor])
     if bucket.is_last():

@@ -95,7 +95,8 @@ class Installer:
 
     def __call__(self, testbed: VirtualSwitches, fabric: Fabric, tree: TreeRun) -> None:
         target = TARGETS["softswitch"]
-        options, (name,) = target.options(), fabric.switches
+        options = target.options()
+        (name,) = fabric.switches
         device = fabric.switches[name].device_id
         session = target.session_factory(options)(
             name, testbed.addresses[name], device, self._program, queues=None
@@ -135,13 +136,16 @@ def in_network(
     arrays = _drawn(workers, values)
     with _testbed(fabric) as testbed:
         install(testbed, fabric, tree)
-        clock, rng = testbed.clock, Random(workers)
+        clock = testbed.clock
+        rng = Random(workers)
         cores = [Worker(group, rank) for rank in range(workers)]
         fallback = Fallback(group)
         given = [all_reduce(array) for array in arrays]
         frames = [Frames(endpoint) for endpoint in endpoints]
         server_frames = Frames(server)
-        lost, began_ns, ended_ns = 0, clock.now_ns, clock.now_ns
+        lost = 0
+        began_ns = clock.now_ns
+        ended_ns = clock.now_ns
 
         def send(host: str, frame: bytes) -> None:
             nonlocal lost
@@ -220,11 +224,13 @@ def around_ring(install: Install, workers: int, values: int) -> Outcome:
 
         def deliver(rank: int, now_ns: int, frame: bytes) -> None:
             nonlocal left, ended_ns
-            step, at = int.from_bytes(frame[42:46], "big"), int.from_bytes(frame[46:50], "big")
+            step = int.from_bytes(frame[42:46], "big")
+            at = int.from_bytes(frame[46:50], "big")
             theirs = np.frombuffer(frame, np.float32, VALUES, 50)
             mine = sums[rank][at : at + VALUES]
             mine[:] = mine + theirs if step < workers - 1 else theirs
-            left, ended_ns = left - 1, now_ns
+            left = left - 1
+            ended_ns = now_ns
             if step + 1 < steps:
                 send(rank, step + 1, at)
 

@@ -176,7 +176,8 @@ class Worker:
 
     def submit(self, collective: Collective, now: float) -> list[Packet]:
         """Begin a collective, behind those that were begun before."""
-        values, size = collective.values, self.group.values
+        values = collective.values
+        size = self.group.values
         collective.left = chunks = -(-collective.size // size)
         if not chunks:
             collective.done = True
@@ -213,7 +214,8 @@ class Worker:
             self._measure(slot, packet, now)
             self._under_way -= 1
             newest = slot.number if slot.sent == 1 else 0
-            slot.sent, slot.packet = 0, None
+            slot.sent = 0
+            slot.packet = None
             slot.results.append(packet)
             slot.block += self.group.window
             self._take(slot, packet)
@@ -233,9 +235,13 @@ class Worker:
 
     def _begin_task(self, slot: _Slot) -> None:
         """Prepare the first block of the slot's first task."""
-        task, number = slot.tasks[0], slot.block & (self.group.window - 1)
+        task = slot.tasks[0]
+        number = slot.block & (self.group.window - 1)
         # Real numbers begin with a block that only agrees on an exponent.
-        slot.chunk = number - self.group.window if task.is_real else number
+        if task.is_real:
+            slot.chunk = number - self.group.window
+        else:
+            slot.chunk = number
         self._prepare(slot, ZERO)
 
     def _take(self, slot: _Slot, result: Packet) -> None:
@@ -243,9 +249,10 @@ class Worker:
         task = slot.tasks[0]
         if slot.chunk >= 0:
             if task.is_real and result.flags & Flag.OVERFLOW:
-                grown = (
-                    min(slot.exponent + STEP, LARGEST) if slot.exponent < LARGEST else NOT_FINITE
-                )
+                if slot.exponent < LARGEST:
+                    grown = min(slot.exponent + STEP, LARGEST)
+                else:
+                    grown = NOT_FINITE
                 self._prepare(slot, grown)
                 return
             self._write(task, slot, result)
@@ -261,9 +268,13 @@ class Worker:
 
     def _prepare(self, slot: _Slot, exponent: int) -> None:
         """Make the contribution for the slot's chunk with an exponent."""
-        task, size, at = slot.tasks[0], self.group.values, slot.chunk
+        task = slot.tasks[0]
+        size = self.group.values
+        at = slot.chunk
         slot.exponent = exponent
-        flags, data, coming = Flag.EMPTY, b"", ZERO
+        flags = Flag.EMPTY
+        data = b""
+        coming = ZERO
         following = at + self.group.window
         if following < len(task.exponents):
             coming = task.exponents[following]
@@ -282,7 +293,8 @@ class Worker:
             else:
                 data = part.astype(">i4").tobytes()
         if data:
-            flags, data = flags & ~Flag.EMPTY, data.ljust(4 * size, b"\0")
+            flags = flags & ~Flag.EMPTY
+            data = data.ljust(4 * size, b"\0")
         slot.packet = Packet(
             Kind.CONTRIBUTION,
             self.group.tree,
@@ -299,10 +311,8 @@ class Worker:
     def _write(self, task: Collective, slot: _Slot, result: Packet) -> None:
         """Write the part of a chunk's sum that the task keeps."""
         size = self.group.values
-        first, last = (
-            max(slot.chunk * size, task.start),
-            min((slot.chunk + 1) * size, task.start + len(task.result)),
-        )
+        first = max(slot.chunk * size, task.start)
+        last = min((slot.chunk + 1) * size, task.start + len(task.result))
         if first >= last:
             return
         part = task.result[first - task.start : last - task.start]
@@ -326,7 +336,8 @@ class Worker:
         The first block that has no result is always sent: all others may wait for a worker whose
         window is closed by blocks that wait for this one.
         """
-        packets, mask = [], self.group.window - 1
+        packets = []
+        mask = self.group.window - 1
         while self._ready and (
             self._under_way < int(self._limit)
             or self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
@@ -360,7 +371,9 @@ class Worker:
         if slot.sent < FROM_HERE_AGAIN:
             self._plain.append((slot.number, slot))
         heappush(self._timers, (slot.due, slot.block & (self.group.window - 1)))
-        return replace(packet, flags=packet.flags | Flag.AGAIN) if again else packet
+        if again:
+            return replace(packet, flags=packet.flags | Flag.AGAIN)
+        return packet
 
     def _reply(self, slot: _Slot, block: int, now: float) -> list[Packet]:
         """Answer the fallback's request for a block."""
@@ -398,7 +411,8 @@ class Worker:
         if slot.sent == 1:
             took_s = now - slot.sent_at
             if self.smoothed_s is None:
-                self.smoothed_s, self._variation_s = took_s, took_s / 2
+                self.smoothed_s = took_s
+                self._variation_s = took_s / 2
                 self._restart_timers(now)
             else:
                 self._variation_s += (abs(self.smoothed_s - took_s) - self._variation_s) / 4

@@ -72,7 +72,10 @@ def _endpoint(host: str) -> str:
     found = urlsplit(f"//{host}")
     if not found.hostname:
         raise ValueError("a host is missing")
-    name = f"[{found.hostname}]" if ":" in found.hostname else found.hostname
+    if ":" in found.hostname:
+        name = f"[{found.hostname}]"
+    else:
+        name = found.hostname
     return f"{name}:{found.port or DEFAULT_PORT}"
 
 
@@ -98,9 +101,14 @@ def _login(
     else:
         password = unquote(password)
     if bool(user) != bool(password):
-        missing = "user (USER@ before the host)" if password else "password (a password_file=FILE)"
+        if password:
+            missing = "user (USER@ before the host)"
+        else:
+            missing = "password (a password_file=FILE)"
         raise StoreError(f"{shown}: the {missing} is missing")
-    return (unquote(user), SecretStr(password)) if user else (None, None)
+    if user:
+        return (unquote(user), SecretStr(password))
+    return (None, None)
 
 
 def _tls(options: Mapping[str, str], shown: str) -> Tls | None:
@@ -117,7 +125,9 @@ def _tls(options: Mapping[str, str], shown: str) -> Tls | None:
     for name, content in files.items():
         if b"-----BEGIN " not in content:
             raise StoreError(f"{shown}: {name}: {options[name]} is not a PEM file")
-    return Tls(files.get("ca"), files.get("certificate"), files.get("key")) if files else None
+    if files:
+        return Tls(files.get("ca"), files.get("certificate"), files.get("key"))
+    return None
 
 
 def _read(file: str, what: str) -> bytes:

@@ -158,7 +158,10 @@ class Layout:
                     chunks.setdefault(id_, []).append(value)
         try:
             documents = {key: b"".join(pieces) for key, pieces in parts.items()}
-            schema = int(single[self.schema]) if self.schema in single else None
+            if self.schema in single:
+                schema = int(single[self.schema])
+            else:
+                schema = None
             changes = None
             if self.pending in single:
                 pending = Pending(**json.loads(single[self.pending]))
@@ -199,7 +202,8 @@ def transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
             len(batch) == MAX_OPERATIONS or size_bytes + operation.size_bytes > MAX_BYTES
         ):
             yield batch
-            batch, size_bytes = [], 0
+            batch = []
+            size_bytes = 0
         batch.append(operation)
         size_bytes += operation.size_bytes
     if batch:

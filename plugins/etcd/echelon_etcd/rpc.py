@@ -268,14 +268,16 @@ class Etcd:
             await member.channel.close()
 
     def _error(self, error: grpc.aio.AioRpcError) -> StoreError:
-        code, details = error.code(), " ".join((error.details() or "").split())
+        code = error.code()
+        details = " ".join((error.details() or "").split())
         where = str(self._address)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return StoreUnavailableError(f"{where}: does not answer")
         if code is grpc.StatusCode.UNAVAILABLE:
-            check = (
-                "whether it wants TLS" if self._address.tls is None else "ca, certificate and key"
-            )
+            if self._address.tls is None:
+                check = "whether it wants TLS"
+            else:
+                check = "ca, certificate and key"
             return StoreUnavailableError(
                 f"{where}: cannot be reached: {details} (check its address, and {check})"
             )

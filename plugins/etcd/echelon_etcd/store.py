@@ -194,7 +194,10 @@ class EtcdStore:
                 contents = await self._contents()
                 held.commit = contents.commit
                 held.parts = dict(contents.parts)
-                schema = self._schema.version if contents.schema is None else contents.schema
+                if contents.schema is None:
+                    schema = self._schema.version
+                else:
+                    schema = contents.schema
                 self._schema.check(schema, self.url)
                 if contents.pending is not None:
                     await self._carry_out(held, contents.pending)
@@ -400,7 +403,9 @@ class EtcdStore:
 
     async def _entries(self) -> list[tuple[bytes, bytes]]:
         entries: list[tuple[bytes, bytes]] = []
-        start, limit, revision = self._layout.start, PAGE, 0
+        start = self._layout.start
+        limit = PAGE
+        revision = 0
         while True:
             page = await self._etcd.page(start, self._layout.end, limit, revision)
             entries += page.entries
@@ -412,7 +417,10 @@ class EtcdStore:
                 limit *= 2
 
     def _snapshot(self, contents: Contents) -> Snapshot:
-        version = self._schema.version if contents.schema is None else contents.schema
+        if contents.schema is None:
+            version = self._schema.version
+        else:
+            version = contents.schema
         self._schema.check(version, self.url)
         bodies = ((*key, body) for key, body in contents.documents.items())
         documents = decode_all(self.url, bodies, "restore etcd")

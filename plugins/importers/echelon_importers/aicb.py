@@ -136,7 +136,8 @@ class Aicb(Importer[AicbOptions]):
                     f"does not say how many ranks a {name}_group has (give --set {name}=N)",
                     code="missing-key",
                 )
-        tp, ep = tp or 1, ep or 1
+        tp = tp or 1
+        ep = ep or 1
         if options.ranks is not None:
             ranks = options.ranks
         elif in_stage:
@@ -213,7 +214,8 @@ def _sections(source: Source) -> Iterator[_Section]:
                 columns = _checked_columns(source, line, words)
                 if section is not None:
                     yield section
-                section, ranks = _Section(ranks, []), ()
+                section = _Section(ranks, [])
+                ranks = ()
             elif section is None or not columns:
                 raise source.fault(
                     line, "is not the names of columns", "begin with comm_type,comm_group,..."
@@ -232,7 +234,8 @@ def _sections(source: Source) -> Iterator[_Section]:
 def _ranks(source: Source, line: int, text: str) -> tuple[int, ...]:
     """Return the ranks in ``[rank0 ~ rank127]`` or ``[ pp_stage0: [rank0, rank1] ]``."""
     if found := re.fullmatch(r"\s*\[\s*rank([0-9]{1,7}) ~ rank([0-9]{1,7})\s*\]\s*", text):
-        first, last = int(found[1]), int(found[2])
+        first = int(found[1])
+        last = int(found[2])
         if first <= last < 10**6:
             return tuple(range(first, last + 1))
     if found := re.fullmatch(r"\s*\[\s*\w+:\s*\[((?:rank[0-9]{1,7}(?:, ?)?)+)\]\s*\]\s*", text):
@@ -275,7 +278,10 @@ def _row(source: Source, line: int, columns: Sequence[str], words: Sequence[str]
             line, f"{shown(additional)} is not a stage", f"write {kind[1:]}_next or {kind[1:]}_prev"
         )
     computes = kind == "computation"
-    size_bytes = 0 if computes else source.integer(line, said["msg_size"], "a number of bytes")
+    if computes:
+        size_bytes = 0
+    else:
+        size_bytes = source.integer(line, said["msg_size"], "a number of bytes")
     return _Row(
         line,
         kind,
@@ -337,7 +343,10 @@ class _List:
         self.received: Counter[tuple[int, int]] = Counter()
         self.todo = [self._chosen(section, wanted)[::-1] for section in sections]
         computes = any(row.kind == "computation" for rows in self.todo for row in rows)
-        self.flops_per_s = None if options.gpu is None else _rate(options.gpu)
+        if options.gpu is None:
+            self.flops_per_s = None
+        else:
+            self.flops_per_s = _rate(options.gpu)
         computing_s = (options.computing or Fraction(0)) * (not computes)
         self.parts_s = [computing_s / len(rows) if rows else Fraction(0) for rows in self.todo]
         """The seconds that the ranks of each stage compute after a row."""
@@ -427,10 +436,16 @@ class _List:
         return self.groups[key]
 
     def _compute(self, stage: int, row: _Row) -> None:
-        duration_s = None if row.elapsed_ms is None else row.elapsed_ms / 1000
+        if row.elapsed_ms is None:
+            duration_s = None
+        else:
+            duration_s = row.elapsed_ms / 1000
         if duration_s is None:
             if row.flops is None or self.flops_per_s is None:
-                remedy = "give --gpu A100" if row.flops else "record it with times"
+                if row.flops:
+                    remedy = "give --gpu A100"
+                else:
+                    remedy = "record it with times"
                 raise self.source.fault(row.line, "computes without a measured time", remedy)
             self.builder.tally.derived["computations from the shapes of matrices"] += 1
             duration_s = row.flops / self.flops_per_s
@@ -446,7 +461,8 @@ class _List:
 
     def _receive(self, stage: int, row: _Row) -> bool:
         other = self._other(stage, row)
-        sent, number = self.sent.get((other, stage), []), self.received[other, stage]
+        sent = self.sent.get((other, stage), [])
+        number = self.received[other, stage]
         if number == len(sent):
             return False
         if sent[number].size_bytes != row.size_bytes:
@@ -472,9 +488,10 @@ class _List:
 
     def _meet(self, row: _Row) -> bool:
         """Add a collective of several stages, if all of them have come to it."""
-        involved = (
-            [0, self.stages - 1] if row.group == "embedding_group" else list(range(self.stages))
-        )
+        if row.group == "embedding_group":
+            involved = [0, self.stages - 1]
+        else:
+            involved = list(range(self.stages))
         here = [self.todo[stage][-1] if self.todo[stage] else None for stage in involved]
         if any(
             each is None

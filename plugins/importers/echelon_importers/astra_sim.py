@@ -191,7 +191,10 @@ class AstraSim(Importer[AstraSimOptions]):
     def _mesh(self, source: Source, header: _Header) -> Mesh[int]:
         stages = header.number("pp:", 1)
         everybody = header.number("all_gpus:", 0) // stages
-        ranks = everybody if self.options.ranks is None and everybody else self.given_ranks(source)
+        if self.options.ranks is None and everybody:
+            ranks = everybody
+        else:
+            ranks = self.given_ranks(source)
         size = self.options.model or header.number("model_parallel_NPU_group:", 0)
         split = {"model", "others"} & {
             scope for loop in _LOOPS.values() for scope in (loop.model, loop.data) if scope
@@ -290,10 +293,12 @@ def _layer(source: Source, line: int, number: int, words: Sequence[str], header:
 def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
     cycles = source.integer(line, words[0], "a compute time")
     size_bytes = source.integer(line, words[2], "a number of bytes")
-    name, scope = words[1], None
+    name = words[1]
+    scope = None
     for suffix, group in _SCOPES.items():
         if name.endswith(suffix):
-            name, scope = name.removesuffix(suffix), group
+            name = name.removesuffix(suffix)
+            scope = group
             break
     if name not in _COLLECTIVES:
         raise source.fault(
@@ -367,11 +372,10 @@ class _Training:
         return self.builder.workload()
 
     def _forward(self) -> None:
-        bottom = (
-            self.header.number("DLRM_LAST_BOTTOM_LAYER:", 0)
-            if self.header.loop.startswith("HYBRID_DLRM")
-            else -1
-        )
+        if self.header.loop.startswith("HYBRID_DLRM"):
+            bottom = self.header.number("DLRM_LAST_BOTTOM_LAYER:", 0)
+        else:
+            bottom = -1
         for layer in self.layers:
             self._compute(layer, "fwd")
             if bottom >= 0:
@@ -422,7 +426,8 @@ class _Training:
             self.builder.compute(name, rank, layer.parts[phase].compute_s)
 
     def _communicate(self, layer: _Layer, phase: Phase, *, waits: bool, suffix: str = "") -> None:
-        part, scope = layer.parts[phase], self.scope(layer, phase)
+        part = layer.parts[phase]
+        scope = self.scope(layer, phase)
         if part.kind is None or scope is None:
             return
         if len(self.groups[scope][0]) < 2:

@@ -207,7 +207,9 @@ def _hosts(text: str | None) -> tuple[str, ...]:
 def job_name(out: Path) -> str:
     """Return a job name that is close to the name of its file."""
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", out.name.partition(".")[0]).strip("-")[:32]
-    return words if re.match(r"[A-Za-z]", words) else f"job-{words}"[:32].rstrip("-")
+    if re.match(r"[A-Za-z]", words):
+        return words
+    return f"job-{words}"[:32].rstrip("-")
 
 
 def _summarise(out: Path, workload: Workload, as_json: bool) -> None:

@@ -120,9 +120,11 @@ def _check_computing(source: str, given_s: Fraction | None, workload: Workload) 
         )
         raise DocumentError(source, "", reason, code="missing-key")
     if bool(given_s) != bool(workload.tally.derived[SPREAD]) or computes != bool(given_s):
-        fault, remedy = "cannot be completed", "give '0 s', if communication alone is meant"
+        fault = "cannot be completed"
+        remedy = "give '0 s', if communication alone is meant"
         if computes:
-            fault, remedy = "has times of computing", "leave it out"
+            fault = "has times of computing"
+            remedy = "leave it out"
         raise DocumentError(
             source, "--computing", f"the file {fault} ({remedy})", code="conflicting-key"
         )

@@ -120,7 +120,12 @@ class ImportOptions(Section):
 
 def _span(value: object) -> range:
     found = re.fullmatch(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?", str(value))
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if found:
+        first = int(found[1])
+        last = int(found[2] or found[1])
+    else:
+        first = 1
+        last = 0
     if first > last:
         raise problem(f"{shown(value)} is not a span (write 2, or 2:4, counted from 1)")
     return range(first, last + 1)

@@ -74,7 +74,10 @@ def _node(node: Step, groups: Mapping[tuple[str, ...], str]) -> str:
                 what += ", steps: rounds"
         case Flow():
             what = f"send: [{node.src}, {node.dst}], bytes: {_size(node.size_bytes)}"
-    after = f", after: [{', '.join(node.after)}]" if node.after else ""
+    if node.after:
+        after = f", after: [{', '.join(node.after)}]"
+    else:
+        after = ""
     return f"{{name: {node.name}, {what}{after}}}"
 
 

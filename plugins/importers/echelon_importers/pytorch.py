@@ -123,14 +123,16 @@ class PyTorch(Importer[PyTorchOptions]):
         count = len(ranks)
         if count == 1:
             world = ranks[0].world
-            count = (
-                world if world and self.options.ranks is None else self.given_ranks(ranks[0].source)
-            )
+            if world and self.options.ranks is None:
+                count = world
+            else:
+                count = self.given_ranks(ranks[0].source)
             tally.derived["ranks that run the same trace"] = count
         self.agreed_ranks(ranks[0].source, count, "those of the files")
         traces = [list(self._trace(rank, count, tally)) for rank in ranks]
         if len(traces) == 1:
-            traces, ranks = traces * count, ranks * count
+            traces = traces * count
+            ranks = ranks * count
         traces = _even(traces, tally)
         return assemble([rank.source for rank in ranks], traces, tally)
 
@@ -159,15 +161,17 @@ class PyTorch(Importer[PyTorchOptions]):
             after: list[int] = []
             ready_us = Fraction(0)
             for stream, before in latest.items():
-                place = (
-                    len(before)
-                    if stream == event.stream
-                    else bisect_right(ends[stream], event.start_us)
-                )
+                if stream == event.stream:
+                    place = len(before)
+                else:
+                    place = bisect_right(ends[stream], event.start_us)
                 if place:
                     after.append(2 * before[place - 1].number)
                     ready_us = max(ready_us, ends[stream][place - 1])
-            idle_us = max(Fraction(0), event.start_us - ready_us) if after else Fraction(0)
+            if after:
+                idle_us = max(Fraction(0), event.start_us - ready_us)
+            else:
+                idle_us = Fraction(0)
             tally.derived["us of the host between kernels, as computing"] += round(idle_us)
             if event.nccl is None:
                 tally.read["kernels"] += 1
@@ -196,7 +200,8 @@ class PyTorch(Importer[PyTorchOptions]):
                     f"has {len(rank.steps)} steps (choose among them with --iterations)",
                     code="out-of-range",
                 )
-            start, end = rank.steps[wanted.start - 1][0], rank.steps[wanted.stop - 2][1]
+            start = rank.steps[wanted.start - 1][0]
+            end = rank.steps[wanted.stop - 2][1]
             events = [event for event in events if start <= event.start_us < end]
             tally.ignored["events of other steps"] += len(rank.events) - len(events)
         elif wanted is not None:
@@ -292,7 +297,8 @@ def _ranks(sources: Sequence[Source], tally: ReadCounts) -> list[_Rank]:
             raise DocumentError(
                 source.name, "", "is not a mapping (check the format)", code="not-a-mapping"
             )
-        events, nodes = document.get("traceEvents"), document.get("nodes")
+        events = document.get("traceEvents")
+        nodes = document.get("nodes")
         kind = "kineto" if isinstance(events, list) else "execution"
         if not isinstance(events, list) and not isinstance(nodes, list):
             raise DocumentError(
@@ -308,8 +314,14 @@ def _ranks(sources: Sequence[Source], tally: ReadCounts) -> list[_Rank]:
         if isinstance(events, list):
             rank.kineto = source
             info = document.get("distributedInfo")
-            world = info.get("world_size") if isinstance(info, dict) else None
-            rank.world = world if type(world) is int and 0 < world < 10**6 else None
+            if isinstance(info, dict):
+                world = info.get("world_size")
+            else:
+                world = None
+            if type(world) is int and 0 < world < 10**6:
+                rank.world = world
+            else:
+                rank.world = None
             _read_events(source, events, rank, tally)
         elif isinstance(nodes, list):
             rank.execution = source
@@ -335,7 +347,8 @@ def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: Read
     for number, event in enumerate(events):
         if not isinstance(event, dict):
             raise _fault(source, number, "is not a mapping", "check the format")
-        name, kind = event.get("name"), event.get("cat")
+        name = event.get("name")
+        kind = event.get("cat")
         if event.get("ph") != "X" or not isinstance(name, str):
             tally.ignored["events that take no time"] += 1
             continue
@@ -417,7 +430,10 @@ def _read_nodes(source: Source, nodes: Sequence[Any], rank: _Rank, tally: ReadCo
             raise _fault(source, at, "is not a node with a name", "check the format")
         name = node["name"]
         inputs = node.get("inputs", [])
-        values = inputs.get("values", []) if isinstance(inputs, dict) else inputs
+        if isinstance(inputs, dict):
+            values = inputs.get("values", [])
+        else:
+            values = inputs
         if not isinstance(values, list):
             raise _fault(source, at, "has inputs that are not a list", "check the format")
         if "process_group:init" in name:
@@ -468,7 +484,10 @@ def _recorded(source: Source, at: int, values: Sequence[Any]) -> _Collective | N
         # Since PyTorch 2.4, with its description.
         group = group[0]
     size = values[place + 3] if len(values) > place + 3 else None
-    size_bytes = 0 if kind == "barrier" else _tensor_bytes(source, at, values[0])
+    if kind == "barrier":
+        size_bytes = 0
+    else:
+        size_bytes = _tensor_bytes(source, at, values[0])
     return _Collective(
         kind, str(group), size if type(size) is int and size > 0 else None, None, size_bytes
     )

@@ -128,7 +128,8 @@ def assemble(
                     continue
                 case TracedTransfer() if name is not None:
                     if transfers != "eager":
-                        ready, pair = f"ready-{name}", (rank, node.does.peer)
+                        ready = f"ready-{name}"
+                        pair = (rank, node.does.peer)
                         workers.setdefault(pair, (str(rank), str(node.does.peer)))
                         groups.setdefault(pair, f"to{rank}from{node.does.peer}")
                         made[ready] = CollectiveStep(ready, "reduce", workers[pair], 1)
@@ -219,7 +220,12 @@ def _names(
                         rank, []
                     ).append(node)
             elif isinstance(node.does, TracedTransfer):
-                src, dst = (rank, node.does.peer) if node.does.sends else (node.does.peer, rank)
+                if node.does.sends:
+                    src = rank
+                    dst = node.does.peer
+                else:
+                    src = node.does.peer
+                    dst = rank
                 ends[src, dst, node.does.tag][not node.does.sends].append(node)
                 tally.read["sends" if node.does.sends else "receipts"] += once
     names: dict[tuple[int, int], str] = {}
@@ -257,7 +263,8 @@ def _check_parts(
                 "add its file",
             )
     for rank in ranks:
-        mine, other = parts.get(rank, ()), parts.get(first, ())
+        mine = parts.get(rank, ())
+        other = parts.get(first, ())
         for a, b in zip(mine, other, strict=False):
             if _agreed(a.does) != _agreed(b.does):
                 raise _fault(
@@ -267,7 +274,12 @@ def _check_parts(
                     "match the files",
                 )
         if len(mine) != len(other):
-            longer, where = (mine, rank) if len(mine) > len(other) else (other, first)
+            if len(mine) > len(other):
+                longer = mine
+                where = rank
+            else:
+                longer = other
+                where = first
             lone = longer[min(len(mine), len(other))]
             raise _fault(
                 sources[where],
@@ -303,7 +315,12 @@ def _check_ends(
                 "correct one of them",
             )
     if len(sent) != len(received) or src == dst:
-        longer, where = (sent, src) if len(sent) > len(received) else (received, dst)
+        if len(sent) > len(received):
+            longer = sent
+            where = src
+        else:
+            longer = received
+            where = dst
         lone = longer[min(len(sent), len(received), len(longer) - 1)]
         raise _fault(
             sources[where],
@@ -331,7 +348,9 @@ def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
             source, stuck, "is part of a circle of nodes that wait for each other", "remove an edge"
         )
     ordered = [nodes[number] for number in order]
-    return _reduced(ordered) if len(ordered) <= _MOST_REDUCED else ordered
+    if len(ordered) <= _MOST_REDUCED:
+        return _reduced(ordered)
+    return ordered
 
 
 def _reduced(ordered: Sequence[TraceNode]) -> list[TraceNode]:

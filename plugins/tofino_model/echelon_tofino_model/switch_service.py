@@ -94,5 +94,8 @@ def _named_file(text: str) -> NamedFile:
     if not name:
         # p4c writes PROGRAM/bf-rt.json.
         plain = found.name in ("bf-rt.json", "bfrt.json")
-        name = found.resolve().parent.name if plain else found.name.partition(".")[0]
+        if plain:
+            name = found.resolve().parent.name
+        else:
+            name = found.name.partition(".")[0]
     return NamedFile(name, found)

@@ -29,7 +29,9 @@ def group_rings(rings: int, traffic: Sequence[float]) -> tuple[int, ...]:
     Each takes ``ceil(rings x its part of the traffic)`` of those that are left (algorithm 1), so
     the last may get none. Without any traffic the first takes all.
     """
-    out, left, total = [], rings, sum(traffic)
+    out = []
+    left = rings
+    total = sum(traffic)
     for amount in traffic:
         out.append(min(left, ceil(rings * amount / total) if total else left))
         left -= out[-1]

@@ -83,4 +83,6 @@ def strides_of(fabric: Fabric) -> tuple[list[str], frozenset[int]] | None:
             near[number[one]].add((number[other] - number[one]) % len(hosts))
             near[number[other]].add((number[one] - number[other]) % len(hosts))
     strides = frozenset(near[0])
-    return (hosts, strides) if all(own == strides for own in near.values()) else None
+    if all(own == strides for own in near.values()):
+        return (hosts, strides)
+    return None

@@ -75,6 +75,12 @@ def _node(step: Step) -> str:
                 what += f", bytes: {size_text(step.size_bytes)}"
             what += f", algorithm: {step.algorithm}" if step.algorithm else ""
             what += ", steps: rounds" if step.rounds else ""
-    batch = f", micro_batch: {step.micro_batch}" if step.micro_batch is not None else ""
-    after = f", after: [{', '.join(step.after)}]" if step.after else ""
+    if step.micro_batch is not None:
+        batch = f", micro_batch: {step.micro_batch}"
+    else:
+        batch = ""
+    if step.after:
+        after = f", after: [{', '.join(step.after)}]"
+    else:
+        after = ""
     return f"{{name: {step.name}, {what}{batch}{after}}}"

@@ -132,7 +132,8 @@ def optimise_jobs(
             progress.done()
     fabric = direct_fabric([best.topology for best in found], settings.rate_bps)
     names = iter(build_fabric(fabric).hosts)
-    jobs, parts = [], []
+    jobs = []
+    parts = []
     for spec, best in zip(specs, found, strict=True):
         own_hosts = list(islice(names, len(spec.workers)))
         steps = over_rings(best.parallelisation.steps, best.topology)

@@ -45,7 +45,9 @@ def rivals(
 ) -> list[Rival]:
     """Return the networks of equal cost, and an ideal switch, which costs more."""
     paid = degree * rate_bps * (1 + panel_price)
-    tree, leaves, ideal = int(paid / 6), int(paid / 4), degree * rate_bps
+    tree = int(paid / 6)
+    leaves = int(paid / 4)
+    ideal = degree * rate_bps
     k = next(k for k in range(2, 2 * hosts + 2, 2) if k**3 // 4 >= hosts)
     per_leaf = next(size for size in range(max(2, isqrt(hosts)), hosts + 1) if hosts % size == 0)
     random = expander(hosts, degree, seed)

@@ -82,9 +82,10 @@ def run_on(
     """Return a run of an iteration, and its job, on the first hosts of a fabric; rings are those of
     the topology.
     """
-    steps = (
-        parallelisation.steps if topology is None else over_rings(parallelisation.steps, topology)
-    )
+    if topology is None:
+        steps = parallelisation.steps
+    else:
+        steps = over_rings(parallelisation.steps, topology)
     job = job_of(steps, spec, list(fabric.hosts)[: parallelisation.hosts])
     return run(job, fabric), job
 
@@ -169,11 +170,13 @@ def optimise(
     begins = [every[0], *others[: starts - 1]]
     progress.stage(f"searching for {spec.job}", len(begins), "starts")
     published = judge.candidate(every[0], topologies(every[0], degree)[0])
-    best, turns = published, 0
+    best = published
+    turns = 0
     for begin in begins:
         if begin.least_s(host_Bps) < best.iteration_s:
             found, taken = _alternate(judge, begin, [every[0], *others], degree, host_Bps)
-            best, turns = min(best, found, key=lambda of: of.iteration_s), turns + taken
+            best = min(best, found, key=lambda of: of.iteration_s)
+            turns = turns + taken
         progress.done()
     return Found(best, published, judge.judged, turns)
 
@@ -188,7 +191,8 @@ def _alternate(
     """Return the fixed point from a parallelisation, and after how many topologies it was
     reached.
     """
-    chosen, turns = begin, 0
+    chosen = begin
+    turns = 0
     best: Candidate | None = None
     while True:
         turns += 1

@@ -52,7 +52,10 @@ def tardiness_of(job: Job, record: IterationRecord[float]) -> dict[str, float]:
     late: dict[str, float] = {}
     for name, due in due_s(job).items():
         span = record.flows[name]
-        finish = span.finish if span.finish is not None else span.start
+        if span.finish is not None:
+            finish = span.finish
+        else:
+            finish = span.start
         late[name] = max(0.0, min(finish - record.start - due, finish - span.start))
     return late
 

@@ -79,7 +79,10 @@ def traffic_of(
     sent: dict[tuple[int, int], float] = {}
     workers = [str(rank) for rank in range(hosts)]
     for step in steps:
-        weight = 1.0 if weights is None else weights.get(step.name, 0.0)
+        if weights is None:
+            weight = 1.0
+        else:
+            weight = weights.get(step.name, 0.0)
         if isinstance(step, ComputeUnit) or not weight:
             continue
         if isinstance(step, CollectiveStep) and passes(step):

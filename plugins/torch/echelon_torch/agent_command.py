@@ -194,7 +194,10 @@ def _agent(
     from echelon_torch.agent.watching import Agent, Watched
 
     try:
-        gap_s = None if idle_gap is None else float(duration_s(idle_gap))
+        if idle_gap is None:
+            gap_s = None
+        else:
+            gap_s = float(duration_s(idle_gap))
     except QuantityError as error:
         fail(f"--idle-gap: {error}")
     if gap_s == 0:

@@ -92,7 +92,10 @@ def capture(
         )
     if for_agent and job is None:
         fail("echelon capture: --for-agent is for a job file (give --job, too)")
-    status = 0 if records else _run(command or [], out, iterations, skip)
+    if records:
+        status = 0
+    else:
+        status = _run(command or [], out, iterations, skip)
     try:
         described = _describe(out, job, for_agent, ranks_per_host)
     except DocumentError as error:
@@ -278,7 +281,10 @@ def _busy(described: Mapping[str, Any]) -> str | None:
         f"rank {rank} {waited_s * 1e3:.4g} of {all_s * 1e3:.4g} ms ({waited_s / all_s:.0%})"
         for rank, waited_s, all_s in late[:_NAMED]
     )
-    more = f" and {len(late) - _NAMED} more ranks" if len(late) > _NAMED else ""
+    if len(late) > _NAMED:
+        more = f" and {len(late) - _NAMED} more ranks"
+    else:
+        more = ""
     return (
         f"the machine was busy: of an iteration, ranks waited for a processor: {said}{more}. The"
         " times are too long by about as much (capture where nothing else runs, or with a higher"
@@ -367,4 +373,6 @@ def _range(spread: Mapping[str, float] | None, factor: float) -> str:
     if spread is None:
         return ""
     median, low, high = (f"{spread[key] * factor:.4g}" for key in ("median", "p10", "p90"))
-    return median if low == high else f"{median} ({low} to {high})"
+    if low == high:
+        return median
+    return f"{median} ({low} to {high})"

@@ -84,10 +84,13 @@ class Observer:
                 " torch.distributed.init_process_group)"
             )
         self.rank: int = distributed.get_rank()
-        self._out, self._iterations, self._skip = out, iterations, skip
+        self._out = out
+        self._iterations = iterations
+        self._skip = skip
         self._distributed = distributed
         self._engine = torch.autograd.Variable._execution_engine
-        self._task, self._last_task = torch._C._current_graph_task_id, -1
+        self._task = torch._C._current_graph_task_id
+        self._last_task = -1
         # This key is in every call, and below autograd, where functional collectives call theirs.
         key = torch._C.DispatchKey.BackendSelect
         self._behind = torch._C._dispatch_keyset_full_after(key)
@@ -145,14 +148,19 @@ class Observer:
         """End an iteration, in scripts without an optimizer."""
         if self._closed:
             return
-        now, delayed = _now(), _waited_for_processor()
+        now = _now()
+        delayed = _waited_for_processor()
         if self._skip > 0:
             self._skip -= 1
         elif self._start is not None:
-            calls, waits = self._calls, self._waits
+            calls = self._calls
+            waits = self._waits
             times = {"start_s": self._start, "end_s": now, "delayed_s": delayed - self._delayed}
             self._done.append({**times, "calls": calls, "waits": waits})
-        self._calls, self._waits, self._start, self._delayed = [], [], now, delayed
+        self._calls = []
+        self._waits = []
+        self._start = now
+        self._delayed = delayed
         self._open.clear()
         self._futures.clear()
         if self._skip <= 0 and len(self._done) >= self._iterations:
@@ -163,7 +171,8 @@ class Observer:
         global _active
         if self._closed:
             return
-        self._closed, _active = True, None
+        self._closed = True
+        _active = None
         atexit.unregister(self.close)
         for hook in self._hooks:
             hook.remove()
@@ -222,7 +231,8 @@ class Observer:
         self, start: float, describe: Callable[..., dict[str, Any]], given: Any, result: Any
     ) -> None:
         call = describe(given)
-        tensors, group = call.pop("tensors"), call["group"]
+        tensors = call.pop("tensors")
+        group = call["group"]
         call["group"] = self._group(group)
         call.update(start_s=start, end_s=None, backward=self._in_backward())
         call.update(number=len(self._calls), returned_s=_now(), module=self._module())
@@ -260,7 +270,9 @@ class Observer:
             self._within.pop()
 
     def _module(self) -> str:
-        return self._names.get(self._within[-1], "") if self._within else ""
+        if self._within:
+            return self._names.get(self._within[-1], "")
+        return ""
 
     def _work(self, result: Any) -> Any:
         try:
@@ -293,7 +305,8 @@ class Observer:
         """
         if not self._backward:
             return
-        works, self._backward = self._backward, []
+        works = self._backward
+        self._backward = []
         start = _now()
 
         def behind() -> None:
@@ -358,7 +371,10 @@ def _from_inputs(kind: str, given: Any) -> dict[str, Any]:
         for each in (given[1] if isinstance(given[1], list) else [given[1]])
         for inner in (each if isinstance(each, list) else [each])
     ]
-    outputs = given[0] if isinstance(given[0], list) else [given[0]]
+    if isinstance(given[0], list):
+        outputs = given[0]
+    else:
+        outputs = [given[0]]
     while outputs and isinstance(outputs[0], list):
         outputs = outputs[0]
     return {"kind": kind, "group": given[2], "bytes": _bytes(*flat), "tensors": outputs}

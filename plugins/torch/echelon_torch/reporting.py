@@ -55,8 +55,10 @@ class RankReporter(Observer):
     def step(self) -> None:
         """End an iteration."""
         now_ns = time.monotonic_ns()
-        calls, waits = self._calls, self._waits
-        self._calls, self._waits = [], []
+        calls = self._calls
+        waits = self._waits
+        self._calls = []
+        self._waits = []
         self._open.clear()
         self._futures.clear()
         self._steps += 1
@@ -70,7 +72,10 @@ class RankReporter(Observer):
 
     def _operation(self, call: dict[str, Any], now_ns: int) -> list[Any]:
         ranks = self._groups[call["group"]]["ranks"]
-        end_ns = now_ns if call["end_s"] is None else _ns(call["end_s"])
+        if call["end_s"] is None:
+            end_ns = now_ns
+        else:
+            end_ns = _ns(call["end_s"])
         return [
             call["number"],
             call["kind"],

@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cannot be used.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    name, place = None, _SWITCH
+    name = None
+    place = _SWITCH
     if given and not given[0].startswith("-") and given[0] in (found := commands()):
         name = given.pop(0)
         place = found[name]

@@ -58,7 +58,10 @@ def run(options: argparse.Namespace) -> int:
         fcntl.flock(log, fcntl.LOCK_EX)
         began_s = time.monotonic()
         moving = {peer: to for peer, to in ends.items() if _leads_to(peer) != to}
-        lost = _move(directory, moving, options.time / 1000) if moving else 0
+        if moving:
+            lost = _move(directory, moving, options.time / 1000)
+        else:
+            lost = 0
         line = {"ends": len(moving), "lost": lost, "seconds": round(time.monotonic() - began_s, 6)}
         log.write(f"{json.dumps(line)}\n")
     print(f"{len(moving)} ends of links moved, {lost} packets lost")
@@ -83,7 +86,8 @@ def _move(directory: Path, moving: Mapping[Path, Path | None], seconds: float) -
 
     Return the number of packets that came while they led nowhere.
     """
-    dark, lost = directory / "optical.dark", 0
+    dark = directory / "optical.dark"
+    lost = 0
     dark.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sink:
         sink.bind(str(dark))

@@ -103,8 +103,14 @@ def _build(
     if options.program is not None:
         program = choice.load(options.program.read_bytes(), str(options.program))
     logs = options.log_console or options.log_file is not None
-    tracer = log_step() if logs and options.log_level == "trace" else None
-    wires = None if tracer is not None else _wires(options, choice, start_ns)
+    if logs and options.log_level == "trace":
+        tracer = log_step()
+    else:
+        tracer = None
+    if tracer is not None:
+        wires = None
+    else:
+        wires = _wires(options, choice, start_ns)
     core = wires or Core(queues=MAX_QUEUES if options.asked else options.queues)
 
     def counters(port: int) -> PortCounters | None:
@@ -163,7 +169,8 @@ def _build(
     device.on_pipeline = run
     for interface in options.interfaces:
         port = open_port(interface, options.pcap)
-        rate_bps, queues = options.rates_bps.get(interface.port), _queues(options)
+        rate_bps = options.rates_bps.get(interface.port)
+        queues = _queues(options)
         if isinstance(data_plane, NativeDataPlane):
             assert isinstance(port, PacketSocketPort)
             schedulers[interface.port] = native = data_plane.core.scheduler(rate_bps, queues)
@@ -275,7 +282,10 @@ def _credentials(tls: TlsFiles | None) -> Any:
         return None
     import grpc  # type: ignore[import-untyped]
 
-    authority = None if tls.authority is None else tls.authority.read_bytes()
+    if tls.authority is None:
+        authority = None
+    else:
+        authority = tls.authority.read_bytes()
     pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
     return grpc.ssl_server_credentials([pair], authority, tls.with_client_auth)
 

@@ -69,7 +69,10 @@ def run(options: argparse.Namespace) -> int:
         native = choice(program)
         if native is None:
             print(f"softswitch: {choice.said}", file=sys.stderr)
-        aliases = {} if options.p4info is None else read_aliases(options.p4info)
+        if options.p4info is None:
+            aliases = {}
+        else:
+            aliases = read_aliases(options.p4info)
         commands = parse(text, str(options.test))
         result = run(program, commands, str(options.test), aliases, native)
     except StfError as error:

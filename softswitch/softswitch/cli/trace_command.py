@@ -111,7 +111,10 @@ def _after_stf(
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text: {error}") from None
-    aliases = {} if options.p4info is None else read_aliases(options.p4info)
+    if options.p4info is None:
+        aliases = {}
+    else:
+        aliases = read_aliases(options.p4info)
     switch = Switch(program, tracer=show)
     test = Run(switch, str(path), aliases)
     packets = 0
@@ -145,7 +148,8 @@ def _after_write(
         raise ValueError(
             f"{path}: a WriteRequest needs --p4info; name the file *.stf if it is an STF test"
         )
-    info, request = p4i.P4Info(), p4r.WriteRequest()
+    info = p4i.P4Info()
+    request = p4r.WriteRequest()
     _parse_text(options.p4info, info, "P4Info")
     _parse_text(path, request, "WriteRequest")
     config = p4r.ForwardingPipelineConfig(

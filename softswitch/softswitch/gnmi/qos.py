@@ -130,11 +130,10 @@ class QosTree:
             RefusedError: INVALID_ARGUMENT, NOT_FOUND, or UNIMPLEMENTED for another encoding.
         """
         if encoding not in (gnmi.PROTO, gnmi.JSON, gnmi.JSON_IETF):
-            name = (
-                gnmi.Encoding.Name(encoding)
-                if encoding in gnmi.Encoding.values()
-                else str(encoding)
-            )
+            if encoding in gnmi.Encoding.values():
+                name = gnmi.Encoding.Name(encoding)
+            else:
+                name = str(encoding)
             raise RefusedError(
                 Code.UNIMPLEMENTED,
                 f"encoding {name} is not supported; use JSON_IETF, JSON or PROTO",
@@ -150,11 +149,10 @@ class QosTree:
             found = self._json(tree, place, kind, encoding == gnmi.JSON_IETF)
             if found is not None:
                 text = json.dumps(found).encode()
-                value = (
-                    gnmi.TypedValue(json_ietf_val=text)
-                    if encoding == gnmi.JSON_IETF
-                    else gnmi.TypedValue(json_val=text)
-                )
+                if encoding == gnmi.JSON_IETF:
+                    value = gnmi.TypedValue(json_ietf_val=text)
+                else:
+                    value = gnmi.TypedValue(json_val=text)
                 yield gnmi.Update(path=to_message(place.steps), val=value)
 
     def is_constant(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
@@ -187,7 +185,10 @@ class QosTree:
         """
         if request.union_replace:
             raise RefusedError(Code.UNIMPLEMENTED, "union_replace is not supported; use replace")
-        prefix = request.prefix if request.HasField("prefix") else None
+        if request.HasField("prefix"):
+            prefix = request.prefix
+        else:
+            prefix = None
         draft = _Draft()
         tree = self._tree()
         response = gnmi.SetResponse(timestamp=now_ns)
@@ -223,7 +224,9 @@ class QosTree:
             return self._port_leaves[name](leaf.port, port)
         if name in _COUNTERS:
             counted = self._counters(leaf.port)
-            return None if counted is None else counted[_COUNTERS.index(name)]
+            if counted is None:
+                return None
+            return counted[_COUNTERS.index(name)]
         assert leaf.queue is not None
         if name in _CONFIG_FIELDS:
             number: int = getattr(port.config(leaf.queue), _CONFIG_FIELDS[name]) or 0
@@ -239,7 +242,10 @@ class QosTree:
             if value is None:
                 return None
             return str(value) if ietf and place.node.is_wide else value
-        found: dict[str, Any] = dict(place.steps[-1].keys) if place.steps else {}
+        if place.steps:
+            found: dict[str, Any] = dict(place.steps[-1].keys)
+        else:
+            found = {}
         keys = len(found)
         for name, child in tree.children(place):
             value = self._json(tree, child, kind, ietf)
@@ -254,7 +260,8 @@ class QosTree:
     def _one(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
         """Return the only place that a path means. Raise RefusedError (INVALID_ARGUMENT)."""
         if tree.ports != self._known_ports or len(self._known) >= _KNOWN:
-            self._known_ports, self._known = tree.ports, {}
+            self._known_ports = tree.ports
+            self._known = {}
         key = path.SerializeToString(), b"" if prefix is None else prefix.SerializeToString()
         place = self._known.get(key)
         if place is None:
@@ -301,7 +308,10 @@ class QosTree:
         elif kind in ("uint_val", "int_val", "string_val"):
             given = getattr(value, kind)
         else:
-            text = "no value" if kind is None else f"a value of type {kind}"
+            if kind is None:
+                text = "no value"
+            else:
+                text = f"a value of type {kind}"
             raise RefusedError(
                 Code.INVALID_ARGUMENT,
                 f"{place.text}: {text}; send json_ietf_val, or uint_val or string_val at a leaf",
@@ -372,11 +382,10 @@ class QosTree:
                 )
             return
         # RFC 7951 writes 64-bit numbers as strings.
-        number = (
-            int(given)
-            if isinstance(given, str) and given.isascii() and given.isdecimal()
-            else given
-        )
+        if isinstance(given, str) and given.isascii() and given.isdecimal():
+            number = int(given)
+        else:
+            number = given
         if (
             not isinstance(number, int)
             or isinstance(number, bool)
@@ -413,11 +422,9 @@ def _wanted(leaf: Place, kind: int) -> bool:
 
 
 def _scalar(value: Value) -> gnmi.TypedValue:
-    return (
-        gnmi.TypedValue(string_val=value)
-        if isinstance(value, str)
-        else gnmi.TypedValue(uint_val=value)
-    )
+    if isinstance(value, str):
+        return gnmi.TypedValue(string_val=value)
+    return gnmi.TypedValue(uint_val=value)
 
 
 def _shown(value: object) -> str:

@@ -223,7 +223,10 @@ class Tree:
             return
         numbers = self._numbers(place)
         # Only the canonical spelling names an instance: "1", not "01".
-        number = int(instance) if instance.isdecimal() and instance.isascii() else -1
+        if instance.isdecimal() and instance.isascii():
+            number = int(instance)
+        else:
+            number = -1
         if number not in numbers or str(number) != instance:
             what = "ports" if place.port is None else "queues"
             there = ", ".join(map(str, numbers)) or "none"
@@ -240,8 +243,6 @@ class Tree:
 
     def _instance(self, place: Place, name: str, node: Branch, number: int) -> Place:
         steps = (*place.steps, Step(name, {node.key: str(number)}))
-        return (
-            Place(node, steps, number)
-            if place.port is None
-            else Place(node, steps, place.port, number)
-        )
+        if place.port is None:
+            return Place(node, steps, number)
+        return Place(node, steps, place.port, number)

@@ -218,7 +218,10 @@ class GnmiService:
     ) -> gnmi.SubscribeResponse:
         # A client that leaves out the encoding sends JSON, too. Either way, leaves are sent one by
         # one.
-        encoding = gnmi.PROTO if wanted.encoding == gnmi.JSON else wanted.encoding
+        if wanted.encoding == gnmi.JSON:
+            encoding = gnmi.PROTO
+        else:
+            encoding = wanted.encoding
         with device.lock:
             notification = self._notification(
                 device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding

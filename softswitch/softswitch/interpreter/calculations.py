@@ -34,7 +34,8 @@ def gather(pieces: Sequence[Piece]) -> Callable[[PacketState], bytes]:
             if values[valid]:
                 value = values[at]
                 if not width:
-                    width, value = 8 * len(value), int.from_bytes(value, "big")
+                    width = 8 * len(value)
+                    value = int.from_bytes(value, "big")
                 number = number << width | value & (1 << width) - 1
                 bits += width
         spare = -bits % 8
@@ -57,7 +58,8 @@ def calculated(slots: Slots, calculation: ir.Calculation) -> Get:
             pieces.append((slots.headers[slot.header].start, slot.at, slot.field.width))
         elif isinstance(item.value, ir.Const):
             pieces.append((ALWAYS, slots.constant(item.value.value), item.width))
-    covered, name = gather(pieces), calculation.name
+    covered = gather(pieces)
+    name = calculation.name
 
     def value(p: PacketState) -> Any:
         data = covered(p)

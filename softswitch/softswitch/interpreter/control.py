@@ -57,18 +57,23 @@ class PlainControl:
         if not node.keys and node.default is not None and node.default_const and not node.entries:
             # p4c makes these tables of plain statements.
             action = node.default.action
-            following = (
-                node.next_on_miss
-                if node.by_hit
-                else node.next_by_action.get(action, node.next_base)
-            )
+            if node.by_hit:
+                following = node.next_on_miss
+            else:
+                following = node.next_by_action.get(action, node.next_base)
             return self._call(action, node.default.args, self._nodes[following])
         return self._table(node)
 
     def _condition(self, node: ir.Conditional) -> PlainNode:
         condition = self._statements.value(node.condition)
-        yes, no = self._nodes[node.true_next], self._nodes[node.false_next]
-        text, position = (node.origin.text, str(node.origin)) if node.origin else (node.name, None)
+        yes = self._nodes[node.true_next]
+        no = self._nodes[node.false_next]
+        if node.origin:
+            text = node.origin.text
+            position = str(node.origin)
+        else:
+            text = node.name
+            position = None
 
         def branch(p: PacketState) -> PlainNode | None:
             holds = condition(p)
@@ -84,7 +89,8 @@ class PlainControl:
         return self._actions[number]
 
     def _call(self, action: int, args: Sequence[int], following: PlainNode | None) -> PlainNode:
-        done, call = self._action(action), (0, *args)
+        done = self._action(action)
+        call = (0, *args)
 
         def run(p: PacketState) -> PlainNode | None:
             if p.tell is not None:
@@ -98,10 +104,16 @@ class PlainControl:
     # -- tables ------------------------------------------------------------------------------------
 
     def _table(self, spec: ir.TableSpec) -> PlainNode:
-        keys, search = [self._key(key) for key in spec.keys], _search(spec)
-        runs, name, state = self._runs(spec), spec.name, has_state(spec)
+        keys = [self._key(key) for key in spec.keys]
+        search = _search(spec)
+        runs = self._runs(spec)
+        name = spec.name
+        state = has_state(spec)
         count = self._counting(spec)
-        choose = None if spec.profile is None else self._choosing(spec.profile)
+        if spec.profile is None:
+            choose = None
+        else:
+            choose = self._choosing(spec.profile)
         counts_default = spec.default is not None and (
             spec.counters is not None or spec.meter is not None
         )
@@ -158,9 +170,10 @@ class PlainControl:
     def _runs(self, spec: ir.TableSpec) -> Runs:
         actions = [self.program.actions[number] for number in spec.actions]
         names = [action.name for action in actions]
-        known = (
-            names if spec.profile is None else list(ir.profile_actions(self.program, spec.profile))
-        )
+        if spec.profile is None:
+            known = names
+        else:
+            known = list(ir.profile_actions(self.program, spec.profile))
         nexts = [
             self._nodes[spec.next_by_action.get(action.id, spec.next_base)] for action in actions
         ]
@@ -174,12 +187,16 @@ class PlainControl:
         """Return the function that changes an entry's own state. A meter of the default entry runs
         only if a controller has configured it, because a miss on simple_switch leaves the result
         field unchanged."""
-        meter = None if spec.meter is None else self.program.meters[spec.meter]
+        if spec.meter is None:
+            meter = None
+        else:
+            meter = self.program.meters[spec.meter]
         if meter is not None and meter.target is None:
             raise Unfit(f"direct meter '{spec.meter}' has no result field")
-        put = (
-            None if meter is None or meter.target is None else self._statements.target(meter.target)
-        )
+        if meter is None or meter.target is None:
+            put = None
+        else:
+            put = self._statements.target(meter.target)
         by_bytes = meter is not None and meter.unit == "bytes"
 
         def count(p: PacketState, entry: Any, hit: bool) -> None:
@@ -198,10 +215,16 @@ class PlainControl:
         empty group.
         """
         selector = self.program.profiles[profile].selector
-        select = None if selector is None else selected(self.slots, profile, selector)
+        if selector is None:
+            select = None
+        else:
+            select = selected(self.slots, profile, selector)
 
         def choose(p: PacketState, cells: Any) -> Any:
-            at = select(p) % len(cells) if select is not None and len(cells) > 1 else 0
+            if select is not None and len(cells) > 1:
+                at = select(p) % len(cells)
+            else:
+                at = 0
             return cells[at][0] if cells else None
 
         return choose

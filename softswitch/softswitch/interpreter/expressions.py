@@ -187,7 +187,8 @@ class Expressions:
         """
         assert expr.left is not None
         assert isinstance(expr.right, ir.Const)
-        number, slots = expr.right.value, {}
+        number = expr.right.value
+        slots = {}
         for held in self.alternatives(expr.left):
             if number >= len(held.fields):
                 raise Unfit(f"header '{held.header.name}' has no field of that number")
@@ -202,7 +203,8 @@ class Expressions:
         if not self._in_parser:
             raise Unfit("lookahead outside a parser")
         size = (offset + width + 7) // 8
-        spare, mask = size * 8 - offset - width, (1 << width) - 1
+        spare = size * 8 - offset - width
+        mask = (1 << width) - 1
 
         def look(p: PacketState) -> int:
             need(p, size)
@@ -212,7 +214,8 @@ class Expressions:
 
     def _register(self, register: str, index: Get) -> Get:
         def read(p: PacketState) -> Any:
-            array, at = p.switch.registers[register], index(p)
+            array = p.switch.registers[register]
+            at = index(p)
             return array.cells[at] if 0 <= at < array.size else 0
 
         return read
@@ -220,7 +223,9 @@ class Expressions:
     # -- operators ---------------------------------------------------------------------------------
 
     def _operation(self, expr: ir.Op) -> Get:
-        op, left, right = expr.op, expr.left, expr.right
+        op = expr.op
+        left = expr.left
+        right = expr.right
         if left is None:
             return self._unary(op, right)
         if op == "access_field":
@@ -232,18 +237,18 @@ class Expressions:
             return compare
         if op == "&" and isinstance(right, ir.Const):
             left = unmasked(left, right.value)
-            slot = (
-                self.slots.number(left.header, left.field)
-                if isinstance(left, ir.FieldRef)
-                else None
-            )
+            if isinstance(left, ir.FieldRef):
+                slot = self.slots.number(left.header, left.field)
+            else:
+                slot = None
             if slot is not None and not slot.half and slot.mask & right.value == slot.mask:
                 return slot.get()
         a = self.value(left)
         if op in _CASTS:
             if not isinstance(right, ir.Const) or not 1 <= right.value <= ir.MAX_WIDTH:
                 raise Unfit(f"operator '{op}' needs a constant width in 1..{ir.MAX_WIDTH}")
-            cast, width = _CASTS[op], right.value
+            cast = _CASTS[op]
+            width = right.value
             return lambda p: cast(a(p), width)
         b = self.value(right)
         if op == "?":
@@ -269,7 +274,8 @@ class Expressions:
         if op in ("size_stack", "last_stack_index"):
             if not isinstance(operand, (ir.StackRef, ir.UnionStackRef)):
                 raise Unfit(f"operator '{op}' needs a header stack")
-            at, less = self.slots.next_index[operand.name], int(op == "last_stack_index")
+            at = self.slots.next_index[operand.name]
+            less = int(op == "last_stack_index")
             return lambda p: p.values[at] - less
         if op == "valid":
             if isinstance(operand, ir.HeaderRef):
@@ -295,20 +301,28 @@ class Expressions:
         """
         wanted = expr.op[0] == "="
         if ir.header_alternatives(self.program, left) or ir.union_alternatives(self.program, left):
-            one, other = self.headers(left), self.headers(right)
+            one = self.headers(left)
+            other = self.headers(right)
             return lambda p: _equal(p, one(p), other(p)) == wanted
         if isinstance(left, (ir.StackRef, ir.UnionStackRef)):
             raise Unfit("header stacks cannot be compared")
-        a, b = self.varying(left), self.varying(right)
+        a = self.varying(left)
+        b = self.varying(right)
         if a is None or b is None:
             return None
-        x, y = a.at, b.at
+        x = a.at
+        y = b.at
         return lambda p: (p.values[x] == p.values[y]) == wanted
 
     def varying(self, expr: ir.Expr) -> FieldSlot | None:
         """Return the place of a field of variable length, None for any other expression."""
-        slot = self.slots.field(expr.header, expr.field) if isinstance(expr, ir.FieldRef) else None
-        return slot if slot is not None and slot.field.varbit else None
+        if isinstance(expr, ir.FieldRef):
+            slot = self.slots.field(expr.header, expr.field)
+        else:
+            slot = None
+        if slot is not None and slot.field.varbit:
+            return slot
+        return None
 
 
 def unmasked(expr: ir.Expr, mask: int) -> ir.Expr:

@@ -110,7 +110,10 @@ class FieldSlot:
 
     def put(self) -> Put:
         """Return what assigns to the field."""
-        at, mask, half, varies = self.at, self.mask, self.half, self.field.varbit
+        at = self.at
+        mask = self.mask
+        half = self.half
+        varies = self.field.varbit
 
         def store(p: PacketState, value: Any) -> None:
             if not varies:
@@ -156,11 +159,9 @@ class HeaderSlots:
 
     def size(self, p: PacketState) -> int:
         """Return the header's length in bytes."""
-        return (
-            self.fixed_bytes + sum(len(p.values[at]) for at in self.varying)
-            if self.varying
-            else self.fixed_bytes
-        )
+        if self.varying:
+            return self.fixed_bytes + sum(len(p.values[at]) for at in self.varying)
+        return self.fixed_bytes
 
     def invalidate(self, p: PacketState) -> None:
         """Make the header invalid, and its fields zero: a table's key reads zeros from an invalid

@@ -29,7 +29,8 @@ class PlainParser:
 
     def parse(self, p: PacketState, original: bool) -> None:
         """Parse a packet. An error is counted and stored unless it is that of a copy."""
-        name, visits = self.program.parser.initial, 0
+        name = self.program.parser.initial
+        visits = 0
         try:
             while name is not None:
                 visits += 1
@@ -39,11 +40,10 @@ class PlainParser:
         except ParserStopped as stopped:
             if original:
                 error = stopped.error
-                code = (
-                    self.program.errors.get(error, PARSER_ERRORS[error])
-                    if isinstance(error, str)
-                    else error
-                )
+                if isinstance(error, str):
+                    code = self.program.errors.get(error, PARSER_ERRORS[error])
+                else:
+                    code = error
                 if p.tell is not None:
                     names = {code: name for name, code in self.program.errors.items()}
                     p.tell(events.ParserError(names.get(code, str(code))))
@@ -73,7 +73,10 @@ class PlainParser:
         whole = tuple(mask for _, mask in parts)
 
         def choose(p: PacketState) -> str | None:
-            key = tuple(get(p) & mask for get, mask in parts) if is_keyed else ()
+            if is_keyed:
+                key = tuple(get(p) & mask for get, mask in parts)
+            else:
+                key = ()
             for transition in state.transitions:
                 if transition.value_set is None:
                     found = all(
@@ -83,7 +86,10 @@ class PlainParser:
                 else:
                     members = p.switch.value_sets[transition.value_set]
                     masks = tuple(mask for _, mask in transition.matches)
-                    found = key in members if masks == whole else members.masked(key, masks)
+                    if masks == whole:
+                        found = key in members
+                    else:
+                        found = members.masked(key, masks)
                 if found:
                     return transition.next_state
             return None
@@ -100,7 +106,8 @@ class PlainParser:
             if isinstance(op, ir.Extract):
                 return self._extract(op)
             if isinstance(op, ir.Assign):
-                put, value = self._statements.target(op.target), self._value(op.value)
+                put = self._statements.target(op.target)
+                value = self._value(op.value)
                 return lambda p: put(p, value(p))
             if isinstance(op, ir.Verify):
                 return self._verify(self._value(op.condition), self._value(op.error))
@@ -131,7 +138,8 @@ class PlainParser:
         if isinstance(op.target, ir.HeaderRef):
             only = self.slots.headers[op.target.name]
             return lambda p: _take(p, only, length)
-        elements, index = self.slots.elements(op.target.name), self.slots.next_index[op.target.name]
+        elements = self.slots.elements(op.target.name)
+        index = self.slots.next_index[op.target.name]
         headers = [
             element[op.member if isinstance(op.target, ir.UnionStackRef) else 0]
             for element in elements
@@ -154,8 +162,12 @@ def _whole_bytes(bits: int) -> int:
 
 def _take(p: PacketState, held: HeaderSlots, length: Get | None) -> None:
     """Extract a header, whose variable field has ``length`` bits."""
-    extra = _whole_bytes(length(p)) if length is not None and held.varying else 0
-    size, most = held.fixed_bytes + extra, held.header.type.max_length_bytes
+    if length is not None and held.varying:
+        extra = _whole_bytes(length(p))
+    else:
+        extra = 0
+    size = held.fixed_bytes + extra
+    most = held.header.type.max_length_bytes
     need(p, size)
     if held.varying and most is not None and size > most:
         raise ParserStopped("HeaderTooShort")

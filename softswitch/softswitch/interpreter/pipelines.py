@@ -80,9 +80,9 @@ class Interpreter:
             ]
 
     def _mask(self, item: ir.Expr) -> int:
-        return (
-            self.slots.field(item.header, item.field).mask if isinstance(item, ir.FieldRef) else -1
-        )
+        if isinstance(item, ir.FieldRef):
+            return self.slots.field(item.header, item.field).mask
+        return -1
 
     def _metadata(self, fields: ir.FieldList) -> list[int]:
         """Return the places of the metadata in a list of fields that are preserved."""
@@ -129,7 +129,8 @@ class Interpreter:
                     return out + self._distribute(p)
             except PacketDropped:
                 return out
-            kind, kept = RESUBMITTED, self._preserved(p, p.again)
+            kind = RESUBMITTED
+            kept = self._preserved(p, p.again)
         p.discard("resubmitted too often")
         return out
 
@@ -157,7 +158,8 @@ class Interpreter:
         """Note whether a checksum is wrong."""
         for target, condition, value in self._verified:
             is_there = p.values[self.slots.headers[target.header].start] and condition(p)
-            actual, wanted = p.values[target.at] & target.mask, value(p) if is_there else None
+            actual = p.values[target.at] & target.mask
+            wanted = value(p) if is_there else None
             if p.tell is not None:
                 p.tell(events.Checksum(f"{target.header}.{target.field.name}", wanted, actual))
             if wanted is not None and wanted != actual:
@@ -165,7 +167,8 @@ class Interpreter:
 
     def _distribute(self, p: PacketState) -> list[Queued]:
         """Return what becomes of a packet at the end of ingress."""
-        switch, slots = p.switch, self.slots
+        switch = p.switch
+        slots = self.slots
         queue, group, port = (
             slots.get(p, name) for name in ("priority", "mcast_grp", "egress_spec")
         )
@@ -277,7 +280,9 @@ class Interpreter:
                 requeue = self._egress_clones(p)
             if self.slots.get(p, "egress_spec") == switch.drop_port:
                 p.discard("egress")
-                return [Departure(queued.port, None, requeue)] if requeue else []
+                if requeue:
+                    return [Departure(queued.port, None, requeue)]
+                return []
             packet = self._deparse(p)
         except PacketDropped:
             return []

@@ -81,7 +81,8 @@ class PlainStatements:
         Raises :class:`~softswitch.errors.ProgramError`.
         """
         check_primitive(primitive, self.kind)
-        op, args = primitive.op, primitive.args
+        op = primitive.op
+        args = primitive.args
         with placed(primitive.place):
             if op in OPERATORS:
                 return self._assign(args[0], ir.Op(OPERATORS[op], *args[-2:]))
@@ -96,7 +97,10 @@ class PlainStatements:
             value = self.value(expr)
             return lambda p: put(p, value(p))
         slot = self.slots.field(target.header, target.field)
-        at, mask, half, value = slot.at, slot.mask, slot.half, self.value(unmasked(expr, slot.mask))
+        at = slot.at
+        mask = slot.mask
+        half = slot.half
+        value = self.value(unmasked(expr, slot.mask))
 
         def assign(p: PacketState) -> None:
             new = value(p)
@@ -109,23 +113,24 @@ class PlainStatements:
     _modify_field = _assign
 
     def _assign_VL(self, target: ir.Expr, source: ir.Expr) -> Done:  # noqa: N802
-        to, of = self.expressions.varying(target), self.expressions.varying(source)
+        to = self.expressions.varying(target)
+        of = self.expressions.varying(source)
         if to is None or of is None:
             raise Unfit("both arguments must be variable-length fields")
-        put, value = to.put(), of.get()
+        put = to.put()
+        value = of.get()
         return lambda p: put(p, value(p))
 
     def _assign_header(self, target: ir.Expr, source: ir.Expr) -> Done:
         to, of = (self.expressions.header(expr, metadata=True) for expr in (target, source))
-        targets, sources = (
-            self.expressions.alternatives(target),
-            self.expressions.alternatives(source),
-        )
+        targets = self.expressions.alternatives(target)
+        sources = self.expressions.alternatives(source)
         if any(held.header.metadata for held in (*targets, *sources)):
             return self._copy_fields(to, of, targets, sources)
 
         def copy(p: PacketState) -> None:
-            destination, origin = to(p), of(p)
+            destination = to(p)
+            origin = of(p)
             if destination is not None and origin is not None and destination is not origin:
                 if p.values[origin.start] and origin not in destination.union:
                     destination.end_others(p)
@@ -149,7 +154,8 @@ class PlainStatements:
         puts = {held.header.name: [slot.put() for slot in held.fields] for held in targets}
 
         def copy(p: PacketState) -> None:
-            destination, origin = to(p), of(p)
+            destination = to(p)
+            origin = of(p)
             if destination is not None and origin is not None:
                 if not p.values[destination.start]:
                     destination.validate(p)
@@ -159,7 +165,8 @@ class PlainStatements:
         return copy
 
     def _assign_union(self, target: ir.Expr, source: ir.Expr) -> Done:
-        to, of = self.expressions.headers(target), self.expressions.headers(source)
+        to = self.expressions.headers(target)
+        of = self.expressions.headers(source)
 
         def copy(p: PacketState) -> None:
             for destination, origin in zip(to(p) or (), of(p) or (), strict=False):
@@ -198,10 +205,9 @@ class PlainStatements:
         return remove
 
     def _assign_header_stack(self, target: ir.Expr, source: ir.Expr) -> Done:
-        copy, (to, of) = (
-            self._assign_union(target, source),
-            (self._index(target), self._index(source)),
-        )
+        copy = self._assign_union(target, source)
+        to = self._index(target)
+        of = self._index(source)
 
         def copy_all(p: PacketState) -> None:
             p.values[to] = p.values[of]
@@ -218,10 +224,12 @@ class PlainStatements:
         return self.slots.next_index[stack.name]
 
     def _push(self, stack: ir.Expr, count: ir.Expr, direction: int = 1) -> Done:
-        index, elements = self._index(stack), self.slots.elements(getattr(stack, "name", ""))
+        index = self._index(stack)
+        elements = self.slots.elements(getattr(stack, "name", ""))
         if not isinstance(count, ir.Const) or count.value < 0:
             raise Unfit("a constant number of elements is expected")
-        size, by = len(elements), direction * count.value
+        size = len(elements)
+        by = direction * count.value
 
         def shift(p: PacketState) -> None:
             p.values[index] = min(max(p.values[index] + by, 0), size)
@@ -246,17 +254,24 @@ class PlainStatements:
 
     def _mark_to_drop(self, header: ir.Expr) -> Done:
         """Mark the packet to be dropped. The argument may be p4c's copy of standard_metadata."""
-        known = self.program.headers[header.name] if isinstance(header, ir.HeaderRef) else None
+        if isinstance(header, ir.HeaderRef):
+            known = self.program.headers[header.name]
+        else:
+            known = None
         if known is None or not known.metadata or known.type.field("egress_spec") is None:
             raise Unfit("standard_metadata is expected")
-        group = (
-            None if known.type.field("mcast_grp") is None else ir.FieldRef(known.name, "mcast_grp")
-        )
+        if known.type.field("mcast_grp") is None:
+            group = None
+        else:
+            group = ir.FieldRef(known.name, "mcast_grp")
         return self._mark(ir.FieldRef(known.name, "egress_spec"), group)
 
     def _mark(self, spec: ir.FieldRef, group: ir.FieldRef | None) -> Done:
         port = self.slots.field(spec.header, spec.field).at
-        replicas = None if group is None else self.slots.field(group.header, group.field).at
+        if group is None:
+            replicas = None
+        else:
+            replicas = self.slots.field(group.header, group.field).at
 
         def mark(p: PacketState) -> None:
             p.values[port] = p.switch.drop_port
@@ -287,10 +302,12 @@ class PlainStatements:
     _recirculate = _resubmit
 
     def _clone_ingress_pkt_to_egress(self, session: ir.Expr, number: ir.Expr) -> Done:
-        chosen, fields = self.value(session), self._list(number, self.program.field_lists)
+        chosen = self.value(session)
+        fields = self._list(number, self.program.field_lists)
 
         def clone(p: PacketState) -> None:
-            p.clone, p.clone_list = chosen(p) & 0x7FFF | 0x8000, fields
+            p.clone = chosen(p) & 0x7FFF | 0x8000
+            p.clone_list = fields
 
         return clone
 
@@ -329,12 +346,14 @@ class PlainStatements:
         return expr.name
 
     def _count(self, array: ir.Expr, index: ir.Expr) -> Done:
-        name, chosen = self._object(array, "counter_array"), self.value(index)
+        name = self._object(array, "counter_array")
+        chosen = self.value(index)
         if self.program.counters[name].table is not None:
             raise Unfit(f"counter '{name}' is direct")
 
         def count(p: PacketState) -> None:
-            counter, at = p.switch.counters[name], chosen(p)
+            counter = p.switch.counters[name]
+            at = chosen(p)
             if _in_range(p, at, counter.size, f"counter {name}"):
                 counter.packet_counts[at] += 1
                 counter.byte_counts[at] += len(p.data)
@@ -344,14 +363,13 @@ class PlainStatements:
         return count
 
     def _register_read(self, target: ir.Expr, array: ir.Expr, index: ir.Expr) -> Done:
-        put, name, chosen = (
-            self.target(target),
-            self._object(array, "register_array"),
-            self.value(index),
-        )
+        put = self.target(target)
+        name = self._object(array, "register_array")
+        chosen = self.value(index)
 
         def read(p: PacketState) -> None:
-            register, at = p.switch.registers[name], chosen(p)
+            register = p.switch.registers[name]
+            at = chosen(p)
             if _in_range(p, at, register.size, f"register {name}"):
                 if p.tell is not None:
                     p.tell(events.RegisterRead(name, at, register.cells[at]))
@@ -360,15 +378,14 @@ class PlainStatements:
         return read
 
     def _register_write(self, array: ir.Expr, index: ir.Expr, expr: ir.Expr) -> Done:
-        name, chosen, value = (
-            self._object(array, "register_array"),
-            self.value(index),
-            self.value(expr),
-        )
+        name = self._object(array, "register_array")
+        chosen = self.value(index)
+        value = self.value(expr)
         mask = (1 << self.program.registers[name].width) - 1
 
         def write(p: PacketState) -> None:
-            register, at = p.switch.registers[name], chosen(p)
+            register = p.switch.registers[name]
+            at = chosen(p)
             if _in_range(p, at, register.size, f"register {name}"):
                 new = value(p) & mask
                 if p.tell is not None:
@@ -378,16 +395,15 @@ class PlainStatements:
         return write
 
     def _execute_meter(self, array: ir.Expr, index: ir.Expr, target: ir.Expr) -> Done:
-        name, chosen, put = (
-            self._object(array, "meter_array"),
-            self.value(index),
-            self.target(target),
-        )
+        name = self._object(array, "meter_array")
+        chosen = self.value(index)
+        put = self.target(target)
         if self.program.meters[name].table is not None:
             raise Unfit(f"meter '{name}' is direct")
 
         def execute(p: PacketState) -> None:
-            meter, at = p.switch.meters[name], chosen(p)
+            meter = p.switch.meters[name]
+            at = chosen(p)
             if _in_range(p, at, meter.size, f"meter {name}"):
                 put(p, meter.execute(at, len(p.data), p.now_ns))
 
@@ -399,17 +415,22 @@ class PlainStatements:
         self, target: ir.Expr, base: ir.Expr, calculation: ir.Expr, size: ir.Expr
     ) -> Done:
         """Base, size and sum are taken modulo 2**64, as simple_switch does."""
-        put, first, limit = self.target(target), self.value(base), self.value(size)
+        put = self.target(target)
+        first = self.value(base)
+        limit = self.value(size)
         value = calculated(
             self.slots, self.program.calculations[self._object(calculation, "calculation")]
         )
         return lambda p: put(p, (first(p) & _WORD) + value(p) % (limit(p) & _WORD or 1) & _WORD)
 
     def _modify_field_rng_uniform(self, target: ir.Expr, least: ir.Expr, most: ir.Expr) -> Done:
-        put, low, high = self.target(target), self.value(least), self.value(most)
+        put = self.target(target)
+        low = self.value(least)
+        high = self.value(most)
 
         def draw(p: PacketState) -> None:
-            first, last = low(p) & _WORD, high(p) & _WORD
+            first = low(p) & _WORD
+            last = high(p) & _WORD
             if first <= last:  # an empty interval leaves the destination unchanged
                 put(p, p.switch.random.randint(first, last))
 
@@ -418,7 +439,8 @@ class PlainStatements:
     def _log_msg(self, text: ir.Expr, values: ir.Expr) -> Done:
         if not isinstance(text, ir.Text) or not isinstance(values, ir.Vector):
             raise Unfit("a string and its values are expected")
-        message, items = text.value, [self.value(item) for item in values.items]
+        message = text.value
+        items = [self.value(item) for item in values.items]
 
         def log(p: PacketState) -> None:
             given = [int(item(p)) for item in items]

@@ -126,7 +126,10 @@ class ParserReader:
             return ir.Transition((), None, next_state)
         full = [(1 << part.width) - 1 for part in key]
         found = reader.find("mask")
-        masks = full if found is None else _unpadded(found.hexadecimal(), key, found)
+        if found is None:
+            masks = full
+        else:
+            masks = _unpadded(found.hexadecimal(), key, found)
         if kind == "parse_vset":
             name = self.scope.known(reader.get("value"), self.scope.value_sets, "value set")
             if self.scope.value_sets[name].width != sum(part.width for part in key):

@@ -166,8 +166,14 @@ class PipelineReader:
             raise found.fail("must be an object")
         by_hit = "__HIT__" in found.value or "__MISS__" in found.value
         base = reader.optional_text("base_default_next")
-        hit = found.optional_text("__HIT__") if "__HIT__" in found.value else base
-        miss = found.optional_text("__MISS__") if "__MISS__" in found.value else base
+        if "__HIT__" in found.value:
+            hit = found.optional_text("__HIT__")
+        else:
+            hit = base
+        if "__MISS__" in found.value:
+            miss = found.optional_text("__MISS__")
+        else:
+            miss = base
         by_action: dict[int, str | None] = {}
         for action in found.value:
             if action in ("__HIT__", "__MISS__"):
@@ -187,17 +193,19 @@ class PipelineReader:
         elif match in ("exact", "lpm", "ternary", "range", "optional"):
             # A field of a stack element that the packet selects is an expression.
             selected = isinstance(target.value, dict)
-            value = (
-                self.scope.operation(target, None)
-                if selected
-                else self.scope.field_or_valid(target)
-            )
+            if selected:
+                value = self.scope.operation(target, None)
+            else:
+                value = self.scope.field_or_valid(target)
             match = "ternary" if match == "optional" else match
         else:
             raise reader.fail(f"match type '{match}' is not supported")
         width = self.scope.width(value, reader)
         found = reader.find("mask")
-        mask = None if found is None else found.hexadecimal() & ((1 << width) - 1)
+        if found is None:
+            mask = None
+        else:
+            mask = found.hexadecimal() & ((1 << width) - 1)
         return ir.Key(reader.optional_text("name") or _spoken(value), match, value, width, mask)
 
     def _entries(
@@ -214,7 +222,10 @@ class PipelineReader:
                 for j, (p, k) in enumerate(zip(parts, keys, strict=True))
             )
             priority = reader.find("priority")
-            rank = i if priority is None or match in ("exact", "lpm") else priority.integer()
+            if priority is None or match in ("exact", "lpm"):
+                rank = i
+            else:
+                rank = priority.integer()
             read.append((elements, rank, self._call(reader.get("action_entry"), actions)))
         worst = max((rank for _, rank, _ in read), default=0)
         # In BMv2 the lowest priority number wins, in P4Runtime the highest.
@@ -255,7 +266,8 @@ def _key_element(reader: Reader, key: ir.Key) -> int | tuple[int, int]:
         raise reader.fail(f"match type is '{kind}', the table's is '{key.match}'")
     full = (1 << key.width) - 1
     if kind == "range":
-        low, high = reader.get("start").hexadecimal() & full, reader.get("end").hexadecimal() & full
+        low = reader.get("start").hexadecimal() & full
+        high = reader.get("end").hexadecimal() & full
         if low > high:
             raise reader.fail(f"range {low}..{high} is empty")
         return low, high
@@ -295,7 +307,10 @@ def _edges(nodes: Mapping[str, ir.Node]) -> Iterator[tuple[str, str | None]]:
 def _refuse_cycles(pipeline: str, nodes: Mapping[str, ir.Node], initial: str | None) -> None:
     done: set[str] = set()
     path: set[str] = set()
-    stack: list[tuple[str, bool]] = [] if initial is None else [(initial, False)]
+    if initial is None:
+        stack: list[tuple[str, bool]] = []
+    else:
+        stack = [(initial, False)]
     while stack:
         name, leaving = stack.pop()
         if leaving:

@@ -72,7 +72,9 @@ class Reader:
     def find(self, key: str) -> Reader | None:
         """Return the member, None where it is absent or null."""
         mapping: dict[str, Any] = self._typed(dict, "an object")
-        return None if mapping.get(key) is None else Reader(mapping[key], f"{self.place}: '{key}'")
+        if mapping.get(key) is None:
+            return None
+        return Reader(mapping[key], f"{self.place}: '{key}'")
 
     def members(self, key: str) -> list[Reader]:
         """Return the elements of list ``key``, none if it is absent."""
@@ -89,7 +91,10 @@ class Reader:
 
     def origin(self) -> ir.Origin | None:
         """Return the source position that p4c recorded for this object, if it is meaningful."""
-        found = self.value.get("source_info") if isinstance(self.value, dict) else None
+        if isinstance(self.value, dict):
+            found = self.value.get("source_info")
+        else:
+            found = None
         if not isinstance(found, dict):
             return None
         file, line, text = (found.get(key) for key in ("filename", "line", "source_fragment"))

@@ -110,8 +110,14 @@ class Scope:
         if isinstance(ref, ir.Op) and ref.op == "access_field" and ref.left is not None:
             assert isinstance(ref.right, ir.Const)
             headers = header_alternatives(self, ref.left)
-            fields = self.headers[headers[0]].type.fields if headers else ()
-            found = fields[ref.right.value] if ref.right.value < len(fields) else None
+            if headers:
+                fields = self.headers[headers[0]].type.fields
+            else:
+                fields = ()
+            if ref.right.value < len(fields):
+                found = fields[ref.right.value]
+            else:
+                found = None
         elif isinstance(ref, ir.FieldRef):
             found = self.headers[ref.header].type.field(ref.field)
         if found is None or found.varbit:
@@ -215,7 +221,8 @@ class Scope:
         stack = self.known(parts[0], self.union_stacks, "header union stack")
         member = self.member(stack, parts[1])
         header = self.unions[self.union_stacks[stack].unions[0]].headers[member]
-        names, field = [f.name for f in self.headers[header].type.fields], parts[2].text()
+        names = [f.name for f in self.headers[header].type.fields]
+        field = parts[2].text()
         if field not in names:
             raise reader.fail(f"header '{header}' has no field '{field}'")
         last = ir.Op("access_union_header", _last(ir.UnionStackRef(stack)), ir.Const(member))
@@ -245,7 +252,8 @@ class Scope:
         if op in _BINARY:
             if op in ("+", "-") and reader.find("left") is None:
                 return ir.Op(op, ir.Const(0), operand("right"))
-            left, right = operand("left"), operand("right")
+            left = operand("left")
+            right = operand("right")
             if op[:2] in ("==", "!="):
                 self._check_alike((left, right), reader)
             return ir.Op(op, left, right)

@@ -70,7 +70,10 @@ class Calculations:
         pieces = []
         for value, width in selector.inputs:
             known = not self.program.headers[value.header].metadata
-            valid = f"{self.layout.headers[value.header].code}.valid" if known else None
+            if known:
+                valid = f"{self.layout.headers[value.header].code}.valid"
+            else:
+                valid = None
             pieces.append(_Piece(width, valid, value))
         return self._hashed(selector.algorithm, f"selector {name}", pieces, False, place, out)
 
@@ -79,7 +82,10 @@ class Calculations:
         field = header.type.field(ref.field)
         assert field is not None
         always = header.metadata or ref.header in known_valid
-        valid = None if always else f"{self.layout.headers[ref.header].code}.valid"
+        if always:
+            valid = None
+        else:
+            valid = f"{self.layout.headers[ref.header].code}.valid"
         if field.varbit:
             held = self.layout.varbits[ref.header, ref.field]
             return _Piece(0, valid, None, f"{held}.from", f"{held}.length")
@@ -93,7 +99,8 @@ class Calculations:
             place = self._place(pieces[i])
             end = i
             if place is not None and place.bit is not None and place.bit % 8 == 0:
-                at, last = place.bit, i
+                at = place.bit
+                last = i
                 while last < len(pieces):
                     other = self._place(pieces[last])
                     if other is None or (other.code, other.bit) != (place.code, at):

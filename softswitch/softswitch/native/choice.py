@@ -41,7 +41,9 @@ class Choice:
         """Load what ``p4c-bm2-ss`` wrote, as `load_program` does, or what is kept of it."""
         from softswitch.switch import load_program
 
-        return load_program(source, name) if self.wanted == "python" else load_kept(source, name)
+        if self.wanted == "python":
+            return load_program(source, name)
+        return load_kept(source, name)
 
     def tell(self) -> None:
         if self.on_said is not None and self.said != self._told:
@@ -56,7 +58,10 @@ class Choice:
             return None
         found = _native(program, self.given)
         if isinstance(found, NativeProgram):
-            later = f" until {found.later} has done it" if found.later is not None else ""
+            if found.later is not None:
+                later = f" until {found.later} has done it"
+            else:
+                later = ""
             self.said = f"packets run in C, compiled by {found.by}{later}"
             return found
         if self.wanted == "native":

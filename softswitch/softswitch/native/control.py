@@ -29,7 +29,10 @@ class ControlWriter:
         self.layout = unit.layout
         self.out = out
         self.kind = kind
-        self.pipeline = self.program.ingress if kind == "ingress" else self.program.egress
+        if kind == "ingress":
+            self.pipeline = self.program.ingress
+        else:
+            self.pipeline = self.program.egress
         self.numbers = {table.name: i for i, table in enumerate(ir.tables(self.program))}
         self._names = unit.layout.names
         self._functions: dict[int, tuple[str, bool]] = {}
@@ -56,7 +59,9 @@ class ControlWriter:
             out("return GOES_ON;")
 
     def _goto(self, target: str | None) -> str:
-        return "return GOES_ON;" if target is None else f"goto {self._labels[target]};"
+        if target is None:
+            return "return GOES_ON;"
+        return f"goto {self._labels[target]};"
 
     def _follow(self, target: str | None) -> None:
         """Write the way to a node, unless it comes next."""
@@ -121,7 +126,8 @@ class ControlWriter:
             self._table(node)
 
     def _table(self, table: ir.TableSpec) -> None:
-        out, keys = self.out, key_layout(table)
+        out = self.out
+        keys = key_layout(table)
         number = self.numbers[table.name]
         out(f"table *t = &s->tables[{number}];", "entry *e = 0;")
         if table.keys:
@@ -149,7 +155,10 @@ class ControlWriter:
         values = []
         for i, key in enumerate(table.keys):
             expressions = CExpressions(self.layout, out, f"{table.place} key {i}")
-            expr = key.value if key.mask is None else ir.Op("&", key.value, ir.Const(key.mask))
+            if key.mask is None:
+                expr = key.value
+            else:
+                expr = ir.Op("&", key.value, ir.Const(key.mask))
             code = expressions.cut(expr, key.width)
             values.append((code, self._known_zero(key.value)))
         out(f"uint64_t key[{max(size, 1)}] = {{0}};")
@@ -251,7 +260,9 @@ class ControlWriter:
 def _actions(node: ir.Node) -> tuple[int, ...]:
     if isinstance(node, ir.TableSpec):
         return node.actions
-    return (node.action,) if isinstance(node, ir.DirectCall) else ()
+    if isinstance(node, ir.DirectCall):
+        return (node.action,)
+    return ()
 
 
 def _arguments(action: ir.Action, args: Sequence[int]) -> str:

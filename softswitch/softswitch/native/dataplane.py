@@ -83,7 +83,9 @@ class NativeDataPlane:
         outlet = self.core.add(number, scheduler, group=len(self._ports))
         self._ports[number] = port
         self._up[number] = port.up
-        library, wires, ffi = self.core.library, self.core.wires, self.core.ffi
+        library = self.core.library
+        wires = self.core.wires
+        ffi = self.core.ffi
 
         def on_ring(ring: Ring | None) -> None:
             if ring is None:
@@ -202,7 +204,10 @@ class NativeDataPlane:
         ):
             self._reopen()
         due_ns = self._controllers.next_tick_ns()
-        pause_ns = _IDLE_LOOK_NS if all(self._up.values()) else _REOPEN_NS
+        if all(self._up.values()):
+            pause_ns = _IDLE_LOOK_NS
+        else:
+            pause_ns = _REOPEN_NS
         return now_ns + (
             pause_ns if due_ns is None else max(_LOOK_NS, min(due_ns - now_ns, pause_ns))
         )
@@ -229,7 +234,8 @@ class NativeDataPlane:
                 self._on_port(number, port.up)
 
     def _to_controllers(self, outlet: object) -> None:
-        library, ffi = self.core.library, self.core.ffi
+        library = self.core.library
+        ffi = self.core.ffi
         while (batch := library.wires_take(self.core.wires, outlet)) != ffi.NULL:
             data = memoryview(ffi.buffer(batch.data))
             for at in range(batch.count):

@@ -183,7 +183,8 @@ class Engine:
         memory.part(RANDOM, 0, "I", 625)[:] = _words(switch.random.getstate()[1])
 
     def _share_arrays(self, spec: ir.ProgramIR) -> None:
-        switch, memory = self._switch, self.memory
+        switch = self._switch
+        memory = self.memory
         for number, array in enumerate(spec.counters.values()):
             if array.table is None:
                 counter = switch.counters[array.name]
@@ -199,7 +200,8 @@ class Engine:
                 switch.meters[meter.name] = NativeMeter(memory, number, switch.meters[meter.name])
 
     def _share_tables(self, spec: ir.ProgramIR) -> None:
-        switch, memory = self._switch, self.memory
+        switch = self._switch
+        memory = self.memory
         choices = {
             name: Choices(memory, number, spec, switch.action_profiles[name])
             for number, name in enumerate(spec.profiles)
@@ -244,7 +246,8 @@ class Engine:
     def egress(
         self, queued: Queued, enqueued_ns: int, now_ns: int, enq_qdepth: int, deq_qdepth: int
     ) -> list[Departure]:
-        packet, queued.context = queued.context, None
+        packet = queued.context
+        queued.context = None
         out = self._out
         if self._eventful:
             self._logging[0] = _log.isEnabledFor(logging.INFO)
@@ -282,7 +285,8 @@ class Engine:
         if not size:
             return []
         made = self._ffi.buffer(self._result[0], size)[:]
-        sent, at = [], 0
+        sent = []
+        at = 0
         while at < size:
             port, length = _OUT.unpack_from(made, at)
             sent.append((port, made[at + 8 : at + 8 + length]))
@@ -358,7 +362,8 @@ class Engine:
 
 
 def _values(given: Sequence[int], shapes: Sequence[tuple[int, bool]]) -> list[int]:
-    values, at = [], 0
+    values = []
+    at = 0
     for count, signed in shapes:
         number = sum(word << 64 * i for i, word in enumerate(given[at : at + count]))
         if signed and number >> (64 * count - 1):

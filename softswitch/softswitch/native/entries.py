@@ -60,7 +60,9 @@ class NativeEntry(Entry):
         super().__init__(*args)
 
     def _get(self, name: str) -> int:
-        return 0 if self.state is None else int(getattr(self.state, name))
+        if self.state is None:
+            return 0
+        return int(getattr(self.state, name))
 
     def _set(self, name: str, value: int) -> None:
         if self.state is not None:
@@ -135,9 +137,12 @@ class Choices:
         """Append the commands that make an entry's own set; return its number, and those of its
         calls.
         """
-        profile, plain, calls = self._number, self._plain, group.calls
+        profile = self._number
+        plain = self._plain
+        calls = group.calls
         chosen: list[int] = []
-        number, numbers = self._list_numbers.take(), self._call_numbers.take_all(len(calls))
+        number = self._list_numbers.take()
+        numbers = self._call_numbers.take_all(len(calls))
         for call, at, weight in zip(calls, numbers, group.weights, strict=True):
             if plain[call[0]]:
                 commands += (CALL, 2 + len(call), profile, at, *call)
@@ -200,7 +205,10 @@ class Choices:
 
     def _command(self, call: Sequence[Any]) -> Sequence[int]:
         action, *args = call[0][0]
-        given = args if self._plain[action] else in_words(self._widths[action], args)
+        if self._plain[action]:
+            given = args
+        else:
+            given = in_words(self._widths[action], args)
         return (CALL, 3 + len(given), self._number, call[1], action, *given)
 
 
@@ -268,7 +276,8 @@ class NativeIndex:
     @cached_property
     def _write(self) -> _Writers:
         """Return the functions for this table, which most of a program's tables never need."""
-        code, table = key_code(self._spec), self._table
+        code = key_code(self._spec)
+        table = self._table
         scope: dict[str, Any] = {
             "numbers": {action: number for number, action in enumerate(table.actions)},
             "plain": self._plain,
@@ -312,11 +321,17 @@ class NativeIndex:
             entry.meter = NativeMeterCell(self._memory, self._number + 1, 0, number)
 
     def _command(self, entry: Entry) -> Sequence[int]:
-        number = entry.number + 1 if isinstance(entry, NativeEntry) else 0
+        if isinstance(entry, NativeEntry):
+            number = entry.number + 1
+        else:
+            number = 0
         if self.choices is not None:
             given: Sequence[int] = (self._refer(entry, entry.result[0]),)
             return self._write.put(entry.handle, entry.priority, 0, number, entry.key, given)
-        action, *given = entry.result[:-1] if self._table.stateful else entry.result
+        if self._table.stateful:
+            action, *given = entry.result[:-1]
+        else:
+            action, *given = entry.result
         if not self._plain[action]:
             given = in_words(self._widths[action], given)
         return self._write.put(entry.handle, entry.priority, action, number, entry.key, given)
@@ -377,7 +392,10 @@ class NativeIndex:
             self._memory.send(DEFAULT, self._number, NONE, 0)
             return
         args = call[1:-1] if self._table.stateful else call[1:]
-        number = entry.number + 1 if isinstance(entry, NativeEntry) else 0
+        if isinstance(entry, NativeEntry):
+            number = entry.number + 1
+        else:
+            number = 0
         prefix = [0] * (self._layout.size + 2 * len(self._layout.ranges))
         self._memory.send(
             DEFAULT, self._number, call[0], number, *prefix, *in_words(self._widths[call[0]], args)

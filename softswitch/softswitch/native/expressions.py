@@ -82,7 +82,9 @@ class CExpressions:
             case ir.FieldRef(header, field):
                 return self._field_bounds(header, field)
             case ir.ValidRef(header):
-                return (1, 1) if self.program.headers[header].metadata else (0, 1)
+                if self.program.headers[header].metadata:
+                    return (1, 1)
+                return (0, 1)
             case ir.ParamRef(index):
                 return 0, (1 << self.params[index].width) - 1
             case ir.Lookahead(_, width):
@@ -103,12 +105,15 @@ class CExpressions:
         return 0, (1 << found.width) - 1
 
     def _op_bounds(self, expr: ir.Op) -> Bounds:
-        op, left, right = expr.op, expr.left, expr.right
+        op = expr.op
+        left = expr.left
+        right = expr.right
         if op in _TRUTHS or op in _EQUALITIES:
             return 0, 1
         if op == "?":
             assert left is not None
-            one, other = self.bounds(left), self.bounds(right)
+            one = self.bounds(left)
+            other = self.bounds(right)
             return min(one[0], other[0]), max(one[1], other[1])
         if left is None:
             if op == "b2d":
@@ -125,18 +130,20 @@ class CExpressions:
             fields, _ = self.targets(expr)
             low, high = self._field_bounds(*fields[0])
             return min(low, 0), high
-        a, b = self.bounds(left), self.bounds(right)
+        a = self.bounds(left)
+        b = self.bounds(right)
         if op in ("two_comp_mod", "sat_cast", "usat_cast"):
             width = self.constant(right)
             if width is None or not 1 <= width <= MAX_WIDTH:
                 raise self.fail(f"operator '{op}' needs a constant width in 1..{MAX_WIDTH}")
-            limits = (
-                (0, (1 << width) - 1)
-                if op == "usat_cast"
-                else (-(1 << width - 1), (1 << width - 1) - 1)
-            )
+            if op == "usat_cast":
+                limits = (0, (1 << width) - 1)
+            else:
+                limits = (-(1 << width - 1), (1 << width - 1) - 1)
             if op == "two_comp_mod":
-                return a if limits[0] <= a[0] and a[1] <= limits[1] else limits
+                if limits[0] <= a[0] and a[1] <= limits[1]:
+                    return a
+                return limits
             return min(max(a[0], limits[0]), limits[1]), min(max(a[1], limits[0]), limits[1])
         return _arithmetic_bounds(op, a, b, self.fail)
 
@@ -155,7 +162,10 @@ class CExpressions:
         """Return a value cut to a field of ``width`` bits, in as many words as the field has."""
         low, high = self.bounds(expr)
         count = words(width)
-        limits = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+        if signed:
+            limits = (-(1 << width - 1), (1 << width - 1) - 1)
+        else:
+            limits = (0, (1 << width) - 1)
         if limits[0] <= low and high <= limits[1]:
             return self.modular(expr, count)
         code = self.modular(expr, count)
@@ -264,7 +274,9 @@ class CExpressions:
     # -- operators ---------------------------------------------------------------------------------
 
     def _op(self, expr: ir.Op, count: int) -> str:
-        op, left, right = expr.op, expr.left, expr.right
+        op = expr.op
+        left = expr.left
+        right = expr.right
         if op in _TRUTHS or op in _EQUALITIES:
             return f"(uint64_t)({self.truth(expr)})"
         if op == "?":
@@ -278,11 +290,9 @@ class CExpressions:
             if op == "b2d":
                 return f"(uint64_t)({self.truth(right)})"
             if op == "~":
-                return (
-                    self._wide("wide_subtract", ir.Const(-1), right, count)
-                    if count > 1
-                    else f"(~{self.word(right)})"
-                )
+                if count > 1:
+                    return self._wide("wide_subtract", ir.Const(-1), right, count)
+                return f"(~{self.word(right)})"
             if not isinstance(right, (ir.StackRef, ir.UnionStackRef)):
                 raise self.fail(f"operator '{op}' needs a header stack")
             size = f"(uint64_t){self.layout.next_index[right.name]}"
@@ -290,7 +300,9 @@ class CExpressions:
         if op == "access_field":
             fields, index = self.targets(expr)
             values = [self.field(*field, count) for field in fields]
-            return values[0] if index is None else self._chosen(index, values, count)
+            if index is None:
+                return values[0]
+            return self._chosen(index, values, count)
         if op in ("two_comp_mod", "sat_cast", "usat_cast"):
             width = self.constant(right)
             assert width is not None
@@ -305,7 +317,8 @@ class CExpressions:
             case "*":
                 return self._wide("wide_multiply", left, right, count)
             case "&" | "|" | "^":
-                a, b = self.modular(left, count), self.modular(right, count)
+                a = self.modular(left, count)
+                b = self.modular(right, count)
                 name = self.out.temporary()
                 self.out(f"uint64_t {name}[{count}];", f"for (int i = 0; i < {count}; i++)")
                 self.out(f"    {name}[i] = {a}[i] {op} {b}[i];")
@@ -319,7 +332,8 @@ class CExpressions:
         raise self.fail(f"operator '{op}' is not supported here")
 
     def _wide(self, function: str, left: ir.Expr, right: ir.Expr, count: int) -> str:
-        a, b = self.modular(left, count), self.modular(right, count)
+        a = self.modular(left, count)
+        b = self.modular(right, count)
         name = self.out.temporary()
         self.out(f"uint64_t {name}[{count}];", f"{function}({name}, {a}, {b}, {count});")
         return name
@@ -327,7 +341,9 @@ class CExpressions:
     def _count(self, expr: ir.Expr) -> str:
         """Return the distance of a shift as a word, all ones for one that leaves nothing."""
         condition, value = self.index(expr, SHIFT_LIMIT + 1)
-        return value if condition == "1" else f"({condition} ? {value} : ~0ull)"
+        if condition == "1":
+            return value
+        return f"({condition} ? {value} : ~0ull)"
 
     def _left(self, left: ir.Expr, right: ir.Expr, count: int) -> str:
         low, high = self.bounds(right)
@@ -335,7 +351,8 @@ class CExpressions:
             if low == high and 0 <= low < 64:
                 return f"({self.word(left)} << {low})"
             return f"shift_left({self.word(left)}, {self._count(right)})"
-        a, by = self.modular(left, count), self._count(right)
+        a = self.modular(left, count)
+        by = self._count(right)
         name = self.out.temporary()
         self.out(f"uint64_t {name}[{count}];", f"wide_left({name}, {a}, {by}, {count});")
         return name
@@ -358,11 +375,14 @@ class CExpressions:
                 )
             zero = f"(int64_t){by} < 0"
         else:
-            by, zero = self.word(right), ""
+            by = self.word(right)
+            zero = ""
         if have == 1:
             shifted = f"shift_{'signed' if signed else 'right'}({code}, {by})"
             shifted = f"({zero} ? 0 : {shifted})" if zero else shifted
-            return shifted if count == 1 else self._extended(shifted, 1, count, signed)
+            if count == 1:
+                return shifted
+            return self._extended(shifted, 1, count, signed)
         name = self.out.temporary()
         self.out(
             f"uint64_t {name}[{have}];", f"wide_right({name}, {code}, {by}, {have}, {int(signed)});"
@@ -375,10 +395,14 @@ class CExpressions:
         (a, b), (c, d) = self.bounds(left), self.bounds(right)
         size = needed(min(a, c, -1), max(b, d))
         if a >= 0 and c >= 0 and max(b, d) < 1 << 64:
-            x, y = self.word(left), self.word(right)
+            x = self.word(left)
+            y = self.word(right)
             by = self.constant(right)
-            return f"({x} {op} {y})" if by else f"{'divide' if op == '/' else 'modulo'}({x}, {y})"
-        x, y = self.modular(left, size), self.modular(right, size)
+            if by:
+                return f"({x} {op} {y})"
+            return f"{'divide' if op == '/' else 'modulo'}({x}, {y})"
+        x = self.modular(left, size)
+        y = self.modular(right, size)
         x, y = (self._extended(v, 1, 2, True) if size == 1 else v for v in (x, y))
         size = max(size, 2)
         names = self.out.temporary(), self.out.temporary()
@@ -393,11 +417,12 @@ class CExpressions:
             have = words(width)
             return code if have == 1 or count > 1 else f"{code}[0]"
         low, high = self.bounds(operand)
-        least, most = (
-            (0, (1 << width) - 1)
-            if op == "usat_cast"
-            else (-(1 << width - 1), (1 << width - 1) - 1)
-        )
+        if op == "usat_cast":
+            least = 0
+            most = (1 << width) - 1
+        else:
+            least = -(1 << width - 1)
+            most = (1 << width - 1) - 1
         if least <= low and high <= most:
             return self.modular(operand, count)
         size = max(needed(min(low, least, -1), max(high, most)), 2)
@@ -420,7 +445,9 @@ class CExpressions:
     def truth(self, expr: ir.Expr) -> str:
         """Return a C condition."""
         if isinstance(expr, ir.Op):
-            op, left, right = expr.op, expr.left, expr.right
+            op = expr.op
+            left = expr.left
+            right = expr.right
             if left is None:
                 if op == "not":
                     return f"!{self.truth(right)}"
@@ -429,11 +456,15 @@ class CExpressions:
                 if op == "valid":
                     headers, index = self.alternatives(right)
                     codes = [f"{self.layout.headers[h].code}.valid" for h in headers]
-                    return codes[0] if index is None else self._chosen(index, codes, 1)
+                    if index is None:
+                        return codes[0]
+                    return self._chosen(index, codes, 1)
                 if op == "valid_union":
                     unions, index = self.union_alternatives(right)
                     tests = [self._union_valid(u) for u in unions]
-                    return tests[0] if index is None else self._chosen(index, tests, 1)
+                    if index is None:
+                        return tests[0]
+                    return self._chosen(index, tests, 1)
             elif op in ("and", "or"):
                 return f"({self.truth(left)} {'&&' if op == 'and' else '||'} {self.truth(right)})"
             elif op in ("<", "<=", ">", ">="):
@@ -458,7 +489,8 @@ class CExpressions:
 
     def _compared(self, op: str, left: ir.Expr, right: ir.Expr) -> str:
         (a, b), (c, d) = self.bounds(left), self.bounds(right)
-        low, high = min(a, c), max(b, d)
+        low = min(a, c)
+        high = max(b, d)
         if low >= 0 and high < 1 << 64:
             return f"({self.word(left)} {op} {self.word(right)})"
         size = needed(min(low, -1), high)
@@ -477,18 +509,17 @@ class CExpressions:
             return f"{negated}{self._same_union(left, right)}"
         if isinstance(left, (ir.StackRef, ir.UnionStackRef)):
             raise self.fail("header stacks cannot be compared")
-        first, second = self._varbit(left), self._varbit(right)
+        first = self._varbit(left)
+        second = self._varbit(right)
         if first is not None and second is not None:
             return f"{negated}{_same_bytes(first, second)}"
         return self._compared(op[:2], left, right)
 
     def _varbit(self, expr: ir.Expr) -> str | None:
         """Return what holds a variable-length field."""
-        return (
-            self.layout.varbits.get((expr.header, expr.field))
-            if isinstance(expr, ir.FieldRef)
-            else None
-        )
+        if isinstance(expr, ir.FieldRef):
+            return self.layout.varbits.get((expr.header, expr.field))
+        return None
 
     def _same_header(self, left: ir.Expr, right: ir.Expr) -> str:
         (first, i), (second, j) = self.alternatives(left), self.alternatives(right)
@@ -497,8 +528,12 @@ class CExpressions:
         return self._same(first[0], second[0])
 
     def _same(self, first: str, second: str) -> str:
-        a, b = self.layout.headers[first], self.layout.headers[second]
-        parts = [f"!memcmp({a.code}.bytes, {b.code}.bytes, {a.size})"] if a.size else []
+        a = self.layout.headers[first]
+        b = self.layout.headers[second]
+        if a.size:
+            parts = [f"!memcmp({a.code}.bytes, {b.code}.bytes, {a.size})"]
+        else:
+            parts = []
         if a.split is not None:
             parts.append(_same_bytes(a.code, b.code))
         return (

@@ -109,7 +109,8 @@ class NativeLoop:
         """Return the addresses of the clock, its time, and the functions that act at a time, tell,
         and send.
         """
-        library, ffi = self.library, self.ffi
+        library = self.library
+        ffi = self.ffi
         pointers = {
             "clock": self.fabric,
             "now_ns": ffi.addressof(self._state, "now_ns"),
@@ -130,7 +131,9 @@ class NativeLoop:
             raise RuntimeError(
                 "the event loop is already running: a callback schedules with at() or after()"
             )
-        library, fabric, state = self.library, self.fabric, self._state
+        library = self.library
+        fabric = self.fabric
+        state = self._state
         last_ns = _FOREVER_NS if until_ns is None else until_ns
         most = _FOREVER_NS if max_events is None else max_events
         state.ran = 0
@@ -157,7 +160,8 @@ class NativeLoop:
                 elif reason == library.RUN_NO_MEMORY:
                     raise MemoryError
                 else:
-                    error, self.error = self.error, None
+                    error = self.error
+                    self.error = None
                     state.failed = 0
                     assert error is not None
                     raise error

@@ -144,7 +144,8 @@ class _Generator:
     # -- what is declared --------------------------------------------------------------------------
 
     def _defined(self) -> list[str]:
-        program, shared = self.program, self.shared
+        program = self.program
+        shared = self.shared
         tables = ir.tables(program)
         numbers = {
             "KEY_WORDS": max([1, *(key_layout(table).size for table in tables)]),
@@ -199,16 +200,18 @@ class _Generator:
         rows = []
         for i, table in enumerate(ir.tables(program)):
             keys = key_layout(table)
-            sizes = (
-                [1]
-                if table.profile
-                else [parameter_words(program.actions[a]) for a in table.actions]
-            )
+            if table.profile:
+                sizes = [1]
+            else:
+                sizes = [parameter_words(program.actions[a]) for a in table.actions]
             lines.append(
                 f"static const uint32_t table_arguments_{i}[] ="
                 f" {{{', '.join(map(str, sizes)) or '0'}}};"
             )
-            profile = list(program.profiles).index(table.profile) + 1 if table.profile else 0
+            if table.profile:
+                profile = list(program.profiles).index(table.profile) + 1
+            else:
+                profile = 0
             rows.append(
                 f"    {{{keys.size}, {len(keys.ranges)}, {int(keys.kind == 'longest')},"
                 f" {len(sizes)}, {profile}, table_arguments_{i}}},"
@@ -257,11 +260,10 @@ class _Generator:
             out("uint64_t length = c->size - c->off;")
             for name in self.emitted:
                 held = self.layout.headers[name]
-                size = (
-                    f"{held.size} + {held.code}.length"
-                    if held.split is not None
-                    else str(held.size)
-                )
+                if held.split is not None:
+                    size = f"{held.size} + {held.code}.length"
+                else:
+                    size = str(held.size)
                 out(f"length += {held.code}.valid ? {size} : 0;")
             out("return length;")
         out("")
@@ -278,7 +280,8 @@ class _Generator:
                         or not self.program.headers[item.header].metadata
                     ):
                         continue
-                    place, code = self.layout.fields.get((item.header, item.field)), None
+                    place = self.layout.fields.get((item.header, item.field))
+                    code = None
                     if (item.header, item.field) in self.layout.varbits:
                         if "recirculate" in self.usage.primitives:
                             what = (
@@ -440,7 +443,10 @@ class _Generator:
             if isinstance(item, ir.FieldRef):
                 found = self.program.headers[item.header].type.field(item.field)
                 assert found is not None
-                item = ir.Op("&", item, ir.Const((1 << found.width) - 1)) if found.signed else item
+                if found.signed:
+                    item = ir.Op("&", item, ir.Const((1 << found.width) - 1))
+                else:
+                    item = item
             items.append(item)
         expressions = CExpressions(self.layout, out, f"learn list '{digest.name}'")
         self.digests[digest.id] = tuple(write_event(out, "LEARNT", digest.id, items, expressions))
@@ -480,7 +486,8 @@ class _Generator:
     # -- egress ------------------------------------------------------------------------------------
 
     def _egress(self, out: CText) -> None:
-        shared, used = self.shared, self.usage.primitives
+        shared = self.shared
+        used = self.usage.primitives
         out(
             "uint32_t ss_egress(ss_switch *s, ss_packet *head, uint64_t enqueued_ns, uint64_t"
             " now_ns,"
@@ -582,11 +589,10 @@ class _Generator:
             out("uint64_t length = 0, payload = c->size - c->off;")
             for name in self.emitted:
                 held = self.layout.headers[name]
-                size = (
-                    f"{held.size} + {held.code}.length"
-                    if held.split is not None
-                    else str(held.size)
-                )
+                if held.split is not None:
+                    size = f"{held.size} + {held.code}.length"
+                else:
+                    size = str(held.size)
                 out(f"length += {held.code}.valid ? {size} : 0;")
             if moved:
                 out("uint8_t *to = room_for(&s->sent, &s->sent_room, length + payload);")

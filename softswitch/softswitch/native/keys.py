@@ -31,7 +31,8 @@ def key_layout(spec: ir.TableSpec) -> KeyLayout:
     """
     places: list[tuple[int, int] | None] = []
     ranges: list[int] = []
-    word, used = 0, 0
+    word = 0
+    used = 0
     for i, key in enumerate(spec.keys):
         if key.match == "range":
             if key.width > 64:
@@ -42,20 +43,20 @@ def key_layout(spec: ir.TableSpec) -> KeyLayout:
             places.append(None)
             continue
         if used and used + key.width > 64:
-            word, used = word + 1, 0
+            word = word + 1
+            used = 0
         places.append((word, used))
         if key.width > 64:
             word += words(key.width)
         else:
             used += key.width
     kinds = {key.match for key in spec.keys}
-    kind = (
-        "best"
-        if ranges or spec.match in ("ternary", "range")
-        else "longest"
-        if "lpm" in kinds
-        else "exact"
-    )
+    if ranges or spec.match in ("ternary", "range"):
+        kind = "best"
+    elif "lpm" in kinds:
+        kind = "longest"
+    else:
+        kind = "exact"
     return KeyLayout(tuple(places), word + (used > 0), tuple(ranges), kind)
 
 
@@ -118,5 +119,7 @@ def key_code(spec: ir.TableSpec) -> KeyCode:
 
 def _word(name: str, at: int, count: int, shift: int) -> str:
     if count > 1:
-        return f"{name} >> {64 * at} & {_WORD}" if at else f"{name} & {_WORD}"
+        if at:
+            return f"{name} >> {64 * at} & {_WORD}"
+        return f"{name} & {_WORD}"
     return f"{name} << {shift}" if shift else name

@@ -104,12 +104,16 @@ class CLayout:
         if fields not in self._types:
             self._types[fields] = self.names.new("type", header.type.name)
             size = header.type.width // 8
-            more = " uint32_t from, length;" if any(f.varbit for f in fields) else ""
+            if any(f.varbit for f in fields):
+                more = " uint32_t from, length;"
+            else:
+                more = ""
             self._typedefs(
                 f"typedef struct {{ uint8_t valid, bytes[{max(size, 1)}];{more} }}"
                 f" {self._types[fields]};"
             )
-        bit, split = 0, None
+        bit = 0
+        split = None
         for field in fields:
             if field.varbit:
                 split = bit // 8
@@ -155,8 +159,10 @@ class CLayout:
     @staticmethod
     def bits(base: str, bit: int, width: int) -> str:
         """Return up to 64 bits, ``bit`` bits behind ``base``."""
-        first, last = bit // 8, (bit + width + 7) // 8
-        spare, mask = last * 8 - bit - width, f"{(1 << width) - 1:#x}ull"
+        first = bit // 8
+        last = (bit + width + 7) // 8
+        spare = last * 8 - bit - width
+        mask = f"{(1 << width) - 1:#x}ull"
         if last - first > 8:
             return f"bits_at({base}, {bit}, {width})"
         code = f"get{last - first}({base} + {first})"
@@ -178,8 +184,10 @@ class CLayout:
         if count > 1:
             out(f"wide_put({place.code}, {place.bit}, {place.width}, {value});")
             return
-        first, last = place.bit // 8, (place.bit + place.width + 7) // 8
-        size, spare = last - first, last * 8 - place.bit - place.width
+        first = place.bit // 8
+        last = (place.bit + place.width + 7) // 8
+        size = last - first
+        spare = last * 8 - place.bit - place.width
         if size > 8:
             out(f"put_bits({place.code}, {place.bit}, {place.width}, {value});")
         elif size * 8 == place.width:

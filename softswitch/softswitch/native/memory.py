@@ -58,10 +58,12 @@ class Memory:
         try:
             yield
         finally:
-            waiting, self._waiting = b"".join(self._waiting), None
+            waiting = b"".join(self._waiting)
+            self._waiting = None
             if waiting:
                 self.send_packed(waiting)
-            afterwards, self._afterwards = self._afterwards, []
+            afterwards = self._afterwards
+            self._afterwards = []
             for call in afterwards:
                 call()
 

@@ -27,7 +27,8 @@ class CParserWriter:
         self._labels = {name: names.new("state", name) for name in self.program.parser.states}
 
     def write(self) -> None:
-        out, parser = self.out, self.program.parser
+        out = self.out
+        parser = self.program.parser
         out(
             "/* Parse a packet; return DROPPED if an assertion fails. Errors of copies are not"
             " counted again. */"
@@ -62,7 +63,9 @@ class CParserWriter:
     # -- transitions -------------------------------------------------------------------------------
 
     def _goto(self, target: str | None) -> str:
-        return "goto done;" if target is None else f"goto {self._labels[target]};"
+        if target is None:
+            return "goto done;"
+        return f"goto {self._labels[target]};"
 
     def _transitions(self, state: ir.ParserState) -> None:
         out = self.out
@@ -70,7 +73,8 @@ class CParserWriter:
         if any(t.matches for t in state.transitions):
             expressions = self._expressions(state.place)
             for part in state.key:
-                code, held = expressions.cut(part.value, part.width), out.temporary()
+                code = expressions.cut(part.value, part.width)
+                held = out.temporary()
                 if words(part.width) == 1:
                     out(f"const uint64_t {held} = {code};")
                 else:
@@ -114,7 +118,8 @@ class CParserWriter:
                 state.place,
                 "a value set of more than 64 bits is not one that the native engine has",
             )
-        name, masks = self.out.temporary(), self.out.temporary()
+        name = self.out.temporary()
+        masks = self.out.temporary()
         self.out(f"const uint64_t {name}[] = {{{', '.join(key for key, _ in keys)}}};")
         given = [mask for _, mask in transition.matches]
         # Without masks, all bits of the members count.
@@ -187,11 +192,15 @@ class CParserWriter:
         if code not in errors:
             errors.append(code)
         variable = self.unit.intrinsic("parser_error")
-        held = f" {variable} = {literal(code)};" if variable is not None else ""
+        if variable is not None:
+            held = f" {variable} = {literal(code)};"
+        else:
+            held = ""
         self.out(f"if (original) {{ s->errors[{errors.index(code)}]++;{held} }}", "goto done;")
 
     def _extract(self, op: ir.Extract) -> None:
-        out, layout = self.out, self.layout
+        out = self.out
+        layout = self.layout
         if isinstance(op.target, ir.HeaderRef):
             self._extract_header(op, op.target.name)
             return
@@ -209,7 +218,8 @@ class CParserWriter:
         out(f"{index}++;")
 
     def _extract_header(self, op: ir.Extract, header: str) -> None:
-        out, held = self.out, self.layout.headers[header]
+        out = self.out
+        held = self.layout.headers[header]
         if held.split is None:
             if held.size:
                 self._need(str(held.size))
@@ -223,7 +233,8 @@ class CParserWriter:
         self.statements.validated(header)
 
     def _extract_variable(self, op: ir.Extract, header: str) -> None:
-        out, held = self.out, self.layout.headers[header]
+        out = self.out
+        held = self.layout.headers[header]
         assert held.split is not None
         bits = self._natural(op.length if op.length is not None else ir.Const(0), op.place)
         with out.block(f"if ({bits} & 7)"):

@@ -147,7 +147,8 @@ class PythonProgram:
             number = next(self._numbers)
             packet = self._ffi.new("ss_packet *")
             packet.port, packet.queue = queued.port & _NUMBER, queued.queue & _NUMBER
-            packet.length_bytes, packet.holder[3] = queued.length_bytes, number
+            packet.length_bytes = queued.length_bytes
+            packet.holder[3] = number
             self._waiting[number] = packet, queued
             if last:
                 last.next = packet

@@ -168,7 +168,9 @@ class NativeScheduler:
 
 
 def _rate(rate_bps: int | None) -> int:
-    return 0 if rate_bps is None else min(Pacer(rate_bps).rate_bps, _MOST)
+    if rate_bps is None:
+        return 0
+    return min(Pacer(rate_bps).rate_bps, _MOST)
 
 
 def _in_c(config: QueueConfig) -> dict[str, Any]:

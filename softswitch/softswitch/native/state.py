@@ -33,7 +33,9 @@ class NativeCells:
         return self._size
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._view) if self._words == 1 else (self[i] for i in range(self._size))
+        if self._words == 1:
+            return iter(self._view)
+        return (self[i] for i in range(self._size))
 
     def __getitem__(self, index: int) -> int:
         if self._words == 1:
@@ -136,9 +138,12 @@ def _element(element: ValueElement) -> tuple[int, int, int, int] | None:
         case None:
             return 0, 0, 0, NONE
         case int():
-            return (element, NONE, 0, NONE) if 0 <= element <= NONE else None
+            if 0 <= element <= NONE:
+                return (element, NONE, 0, NONE)
+            return None
         case range():
-            low, high = max(element.start, 0), min(element.stop - 1, NONE)
+            low = max(element.start, 0)
+            high = min(element.stop - 1, NONE)
             return (0, 0, low, high) if low <= high else None
         case (wanted, cared):
             return wanted & NONE, cared & NONE, 0, NONE

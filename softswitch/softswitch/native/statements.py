@@ -48,7 +48,10 @@ class Unit:
         reads it.
         """
         ref = self.program.intrinsics.get(name)
-        place = None if ref is None else self.layout.fields.get((ref.header, ref.field))
+        if ref is None:
+            place = None
+        else:
+            place = self.layout.fields.get((ref.header, ref.field))
         return None if place is None else place.code
 
     def intrinsic_width(self, name: str) -> int:
@@ -109,7 +112,10 @@ class Statements:
 
     def primitive(self, primitive: ir.Primitive, params: Sequence[ir.Param] = ()) -> None:
         check_primitive(primitive, self.kind)
-        name = "operate" if primitive.op in OPERATORS else primitive.op
+        if primitive.op in OPERATORS:
+            name = "operate"
+        else:
+            name = primitive.op
         writer: Callable[[ir.Primitive, CExpressions], None] = getattr(self, f"_{name}")
         writer(primitive, self.expressions(primitive.place, params))
 
@@ -234,7 +240,8 @@ class Statements:
 
     def _copy_fields(self, target: str, source: str, expressions: CExpressions) -> None:
         """Copy fields where one of the two is metadata, which is always valid."""
-        to, of = self.program.headers[target], self.program.headers[source]
+        to = self.program.headers[target]
+        of = self.program.headers[source]
         if [f.width for f in to.type.fields] != [f.width for f in of.type.fields]:
             raise expressions.fail(f"'{target}' and '{source}' have different fields")
         if not to.metadata:
@@ -249,7 +256,8 @@ class Statements:
 
     def _copy_member(self, target: str, source: str) -> None:
         """Copy a header, validity included, without regard to its union."""
-        to, of = self.layout.headers[target], self.layout.headers[source]
+        to = self.layout.headers[target]
+        of = self.layout.headers[source]
         if to.code != of.code:
             self.out(f"memcpy(&{to.code}, &{of.code}, sizeof {to.code});")
 
@@ -303,7 +311,8 @@ class Statements:
             raise expressions.fail("a constant number of elements is expected")
         if count == 0:
             return
-        size, index = len(elements), self.layout.next_index[stack]
+        size = len(elements)
+        index = self.layout.next_index[stack]
         if direction > 0:
             self.out(f"{index} = {index} + {count} < {size} ? {index} + {count} : {size};")
         else:
@@ -336,7 +345,10 @@ class Statements:
     def _remove_header(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         def remove(header: str) -> None:
             held = self.layout.headers[header]
-            varbit = f" + (int64_t){held.code}.length" if held.split is not None else ""
+            if held.split is not None:
+                varbit = f" + (int64_t){held.code}.length"
+            else:
+                varbit = ""
             self.out(f"if ({held.code}.valid) c->grown -= {held.size}{varbit};")
             self.invalidate(header)
 
@@ -353,7 +365,10 @@ class Statements:
     def _mark_to_drop(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         """Mark the packet to be dropped. The argument may be p4c's copy of standard_metadata."""
         header = primitive.args[0]
-        known = self.program.headers[header.name] if isinstance(header, ir.HeaderRef) else None
+        if isinstance(header, ir.HeaderRef):
+            known = self.program.headers[header.name]
+        else:
+            known = None
         if known is None or not known.metadata or known.type.field("egress_spec") is None:
             raise expressions.fail("standard_metadata is expected")
         for name, value in (("egress_spec", "s->drop_port"), ("mcast_grp", "0")):
@@ -452,7 +467,8 @@ class Statements:
     def _register_write(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         name = self._object(primitive.args[0], "register_array", expressions)
         array = self.program.registers[name]
-        number, size = list(self.program.registers).index(name), words(array.width)
+        number = list(self.program.registers).index(name)
+        size = words(array.width)
         value = expressions.cut(primitive.args[2], array.width)
 
         def write(index: str) -> None:
@@ -487,7 +503,8 @@ class Statements:
         base, size = (expressions.word(primitive.args[i]) for i in (1, 3))
         name = self._object(primitive.args[2], "calculation", expressions)
         value = self.unit.calculations.value(self.program.calculations[name], self.out)
-        held, limit = self.out.temporary(), self.out.temporary()
+        held = self.out.temporary()
+        limit = self.out.temporary()
         self.out(
             f"uint64_t {limit} = {size};",
             f"uint64_t {held} = {base} + {value} % ({limit} ? {limit} : 1);",
@@ -529,7 +546,8 @@ def write_event(
     out: CText, kind: str, number: int, values: Sequence[ir.Expr], expressions: CExpressions
 ) -> list[tuple[int, bool]]:
     """Write the event of a digest or message; return (words, whether negative) of its values."""
-    shapes, codes = [], []
+    shapes = []
+    codes = []
     for value in values:
         code, count = expressions.exact(value)
         shapes.append((count, expressions.bounds(value)[0] < 0))

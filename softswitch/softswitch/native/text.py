@@ -44,7 +44,8 @@ class CNames:
 
     def new(self, prefix: str, *parts: str) -> str:
         base = f"{prefix}_{re.sub(r'[^A-Za-z0-9]+', '_', '_'.join(parts)).strip('_')}"[:80]
-        name, number = base, 1
+        name = base
+        number = 1
         while name in self._used:
             number += 1
             name = f"{base}__{number}"
@@ -60,7 +61,11 @@ def words(width: int) -> int:
 def literal(value: int) -> str:
     """Return a word, modulo 2**64."""
     value &= (1 << 64) - 1
-    return str(value) if value < 10 else f"{value:#x}ull" if value >> 31 else f"{value:#x}"
+    if value < 10:
+        return str(value)
+    if value >> 31:
+        return f"{value:#x}ull"
+    return f"{value:#x}"
 
 
 def array(value: int, count: int) -> str:

@@ -118,13 +118,12 @@ class Wires:
         made = self.ffi.NULL
         if switch is not None:
             switch.report()
-            made = (
-                switch.functions(self.ffi, "core_program *")
-                if isinstance(switch, PythonProgram)
-                else functions_of(
+            if isinstance(switch, PythonProgram):
+                made = switch.functions(self.ffi, "core_program *")
+            else:
+                made = functions_of(
                     switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS, self.guard
                 )
-            )
             self._programs.append((switch, made))
         self._install(made)
         self._switch = switch
@@ -149,9 +148,10 @@ class Wires:
                 self.ffi.callback("void(void)", call)
                 for call in (_entering(locks[0]), locks[0].release)
             )
-        guards = (
-            self._guards if locks and self._guards is not None else (self.ffi.NULL, self.ffi.NULL)
-        )
+        if locks and self._guards is not None:
+            guards = self._guards
+        else:
+            guards = (self.ffi.NULL, self.ffi.NULL)
         self.library.wires_run_program(self.wires, program, *guards)
 
     @property

@@ -128,7 +128,9 @@ class Arbitration:
         role = self._roles[name]
         was_primary = role.primary() == stream
         del role.live[stream]
-        return list(self._notices(name, list(role.live))) if was_primary else []
+        if was_primary:
+            return list(self._notices(name, list(role.live)))
+        return []
 
     def knows(self, role: str) -> bool:
         """Return whether any stream ever took `role`; the default role is always known."""
@@ -208,7 +210,13 @@ class Arbitration:
     def _notices(self, name: str, streams: list[Hashable]) -> Iterator[Notice]:
         role = self._roles[name]
         primary = role.primary()
-        backup_code = Code.NOT_FOUND if primary is None else Code.ALREADY_EXISTS
+        if primary is None:
+            backup_code = Code.NOT_FOUND
+        else:
+            backup_code = Code.ALREADY_EXISTS
         for stream in streams:
-            code = Code.OK if primary is not None and stream == primary else backup_code
+            if primary is not None and stream == primary:
+                code = Code.OK
+            else:
+                code = backup_code
             yield Notice(stream, name, role.config, role.highest, code)

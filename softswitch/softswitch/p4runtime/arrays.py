@@ -78,7 +78,9 @@ class _ArrayStore(Generic[_Array]):
 
     def _name(self, number: int) -> str:
         info = self._infos.get(number)
-        return f"{self.what} {info.name}" if info else f"{self.what} {number}"
+        if info:
+            return f"{self.what} {info.name}"
+        return f"{self.what} {number}"
 
     def _array(self, number: int) -> _Array:
         array = self._arrays.get(number)
@@ -154,11 +156,10 @@ class MeterStore(_ArrayStore[Meter]):
     def _setter(self, number: int, array: Meter, entity: p4r.MeterEntry) -> Callable[[int], None]:
         self._refuse_counters(entity)
         kind = self._infos[number].meter_kind
-        config = (
-            meter_config(entity.config, kind, self._name(number))
-            if entity.HasField("config")
-            else None
-        )
+        if entity.HasField("config"):
+            config = meter_config(entity.config, kind, self._name(number))
+        else:
+            config = None
         return lambda index: array.configure(index, config)
 
     def _entity(self, number: int, array: Meter, index: int, query: p4r.MeterEntry) -> p4r.Entity:

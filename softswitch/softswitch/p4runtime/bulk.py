@@ -47,7 +47,9 @@ class BulkWriter:
 
     def write(self, updates: WireUpdates) -> list[Status]:
         """Apply `updates` one by one; return one status each, the same as `attempt` would."""
-        data, starts, ends = updates.data, updates.starts, updates.ends
+        data = updates.data
+        starts = updates.starts
+        ends = updates.ends
         count = len(starts)
         statuses: list[Status] = []
         while (index := len(statuses)) < count:
@@ -58,7 +60,8 @@ class BulkWriter:
                 if len(statuses) == count:
                     break
                 # Here is another table, or an update whose fault the ordinary way finds.
-                after, index = index, len(statuses)
+                after = index
+                index = len(statuses)
                 if (
                     index > after
                     and (following := self._find(updates, index))
@@ -82,7 +85,8 @@ class BulkWriter:
         """Yield the insertions from the update at `index` on that match templates of the same
         table.
         """
-        data, starts = updates.data, updates.starts
+        data = updates.data
+        starts = updates.starts
         put_all = found and found[1]
         while found is not None and found[1] is put_all:
             template, _, run_end = found
@@ -90,7 +94,10 @@ class BulkWriter:
             if (yield from template.decode(data[start:run_end])):
                 return
             index += (run_end - start) // (updates.ends[index] - start)
-            found = self._find(updates, index) if index < len(starts) else None
+            if index < len(starts):
+                found = self._find(updates, index)
+            else:
+                found = None
 
     def _find(self, updates: WireUpdates, index: int) -> tuple[Template, _PutAll, int] | None:
         """Return the template of the update at `index`, and the end of the last consecutive update
@@ -111,7 +118,8 @@ class BulkWriter:
         return None
 
     def _learn(self, raw: bytes, update: p4r.Update) -> None:
-        entity, known = update.entity, self._templates.get(len(raw), [])
+        entity = update.entity
+        known = self._templates.get(len(raw), [])
         full = self._learnt >= _MOST_TEMPLATES or len(known) >= _MOST_OF_A_SIZE
         if full or entity.WhichOneof("entity") != "table_entry":
             return

@@ -52,5 +52,8 @@ def decode_signed(data: bytes, width: int) -> int:
 def _complaint(data: bytes, type_name: str) -> str:
     if not data:
         return f"the byte string is empty; a {type_name} value needs at least one byte"
-    shown = data.hex() if len(data) <= 24 else f"{data[:24].hex()}... ({len(data)} bytes)"
+    if len(data) <= 24:
+        shown = data.hex()
+    else:
+        shown = f"{data[:24].hex()}... ({len(data)} bytes)"
     return f"0x{shown} does not fit {type_name}"

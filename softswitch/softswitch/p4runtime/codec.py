@@ -147,7 +147,9 @@ class ActionCodec:
 def _dont_care(match: MatchInfo) -> FieldValue:
     if match.kind is MatchKind.EXACT:
         return None
-    return (0, (1 << match.width) - 1) if match.kind is MatchKind.RANGE else (0, 0)
+    if match.kind is MatchKind.RANGE:
+        return (0, (1 << match.width) - 1)
+    return (0, 0)
 
 
 def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValue]:
@@ -168,7 +170,10 @@ def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValu
         value = decode(prefix.value, width)
         length = prefix.prefix_len
         if not 1 <= length <= width:
-            hint = "; omit the field for don't care" if length == 0 else ""
+            if length == 0:
+                hint = "; omit the field for don't care"
+            else:
+                hint = ""
             raise OutOfRangeError(f"prefix length {length} is not in 1..{width}{hint}")
         if value & (full >> length):
             raise OutOfRangeError(f"0x{value:x} has bits set behind its prefix of {length}")
@@ -176,7 +181,8 @@ def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValu
 
     def ternary(match: p4r.FieldMatch) -> tuple[int, int]:
         masked = match.ternary
-        value, mask = decode(masked.value, width), decode(masked.mask, width)
+        value = decode(masked.value, width)
+        mask = decode(masked.mask, width)
         if mask == 0:
             raise OutOfRangeError("the mask is 0; omit the field for don't care")
         if value & ~mask:
@@ -185,7 +191,8 @@ def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValu
 
     def interval(match: p4r.FieldMatch) -> tuple[int, int]:
         ends = match.range
-        low, high = decode(ends.low, width), decode(ends.high, width)
+        low = decode(ends.low, width)
+        high = decode(ends.high, width)
         if low > high:
             raise OutOfRangeError(f"the range is empty: {low} is above {high}")
         if low == 0 and high == full:

@@ -187,7 +187,10 @@ class Device:
             whole. No update was
                 attempted.
         """
-        header = request.header if isinstance(request, WireRequest) else request
+        if isinstance(request, WireRequest):
+            header = request.header
+        else:
+            header = request
         with self._rpcs, self.lock:
             self.record("write")
             self._check_primary(header)
@@ -405,9 +408,10 @@ class Device:
         it.
         """
         with self.lock:
-            message = (
-                self._committed.packet_in.unpack(data) if self._committed is not None else None
-            )
+            if self._committed is not None:
+                message = self._committed.packet_in.unpack(data)
+            else:
+                message = None
             if message is not None:
                 wanting = self._primaries(lambda scope: scope.wants(message))
                 _send(wanting, p4r.StreamMessageResponse(packet=message))
@@ -492,9 +496,15 @@ class Device:
                 Code.NOT_FOUND,
                 f"no controller ever claimed role {request.role!r}; open a stream with it first",
             )
-        election_id = U128.decode(request.election_id) if request.HasField("election_id") else None
+        if request.HasField("election_id"):
+            election_id = U128.decode(request.election_id)
+        else:
+            election_id = None
         if not self._arbitration.is_primary(request.role, election_id):
-            shown = "an unset election id" if election_id is None else f"election id {election_id}"
+            if election_id is None:
+                shown = "an unset election id"
+            else:
+                shown = f"election id {election_id}"
             raise RefusedError(
                 Code.PERMISSION_DENIED,
                 f"{shown} is not that of the primary of role {request.role!r}",
@@ -659,11 +669,10 @@ class Device:
         if notice.code == Code.OK:
             update.status.message = "you are the primary"
         else:
-            update.status.message = (
-                "another controller is the primary"
-                if notice.code == Code.ALREADY_EXISTS
-                else "no controller is the primary"
-            )
+            if notice.code == Code.ALREADY_EXISTS:
+                update.status.message = "another controller is the primary"
+            else:
+                update.status.message = "no controller is the primary"
         return update
 
     def _packet_out(self, packet: p4r.PacketOut) -> None:
@@ -692,7 +701,10 @@ def _claim(update: p4r.MasterArbitrationUpdate) -> Claim:
     if update.role.HasField("config"):
         config = type(update.role.config)()
         config.CopyFrom(update.role.config)
-    election_id = U128.decode(update.election_id) if update.HasField("election_id") else None
+    if update.HasField("election_id"):
+        election_id = U128.decode(update.election_id)
+    else:
+        election_id = None
     return Claim(update.device_id, update.role.name, election_id, config)
 
 

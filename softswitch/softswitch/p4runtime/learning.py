@@ -83,11 +83,9 @@ class DigestStore:
         """Add a message that the data plane made for digest `name`. Return the list that it
         completes, to be sent to `streams(digest_id)`."""
         digest_id = self._ids.get(name)
-        return (
-            None
-            if digest_id is None
-            else self._lists.learn(digest_id, values, now_ns, streams(digest_id))
-        )
+        if digest_id is None:
+            return None
+        return self._lists.learn(digest_id, values, now_ns, streams(digest_id))
 
     def message(self, batch: DigestBatch) -> p4r.DigestList:
         """Return `batch` as a message."""

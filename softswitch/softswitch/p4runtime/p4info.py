@@ -284,10 +284,14 @@ def _width(place: str, typed: Any) -> int:
 
 
 def _array(message: Any) -> ArrayInfo:
-    type_spec = message.type_spec if hasattr(message, "type_spec") else None
-    kind = (
-        _meter_kind(message) if isinstance(message, p4i.Meter) else MeterKind.TWO_RATE_THREE_COLOR
-    )
+    if hasattr(message, "type_spec"):
+        type_spec = message.type_spec
+    else:
+        type_spec = None
+    if isinstance(message, p4i.Meter):
+        kind = _meter_kind(message)
+    else:
+        kind = MeterKind.TWO_RATE_THREE_COLOR
     return ArrayInfo(message.preamble.id, message.preamble.name, int(message.size), type_spec, kind)
 
 
@@ -328,14 +332,20 @@ def _profile(profile: p4i.ActionProfile) -> ProfileInfo:
 def _fields(place: str, matches: Iterable[p4i.MatchField]) -> tuple[MatchInfo, ...]:
     fields: list[MatchInfo] = []
     for match in matches:
-        kind = _KINDS.get(match.match_type) if match.WhichOneof("match") == "match_type" else None
+        if match.WhichOneof("match") == "match_type":
+            kind = _KINDS.get(match.match_type)
+        else:
+            kind = None
         if kind is None:
             raise P4InfoError(
                 f"{place}: field {match.name!r} has a match type that this switch does not know"
             )
         # A key of type `error` has no width in the P4Info; 0 means that only the program knows it.
         has_width = match.bitwidth != 0 or match.HasField("type_name")
-        width = _width(f"{place}, field {match.name!r}", match) if has_width else 0
+        if has_width:
+            width = _width(f"{place}, field {match.name!r}", match)
+        else:
+            width = 0
         fields.append(MatchInfo(match.id, match.name, width, kind))
     return tuple(fields)
 

@@ -165,11 +165,9 @@ class Pipeline:
             RefusedError: as the specification says for the kind of entity.
         """
         found = self._store(query).read(_content(query))
-        return (
-            found
-            if scope.ids is None
-            else (entity for entity in found if scope.covers(p4info_id(entity)))
-        )
+        if scope.ids is None:
+            return found
+        return (entity for entity in found if scope.covers(p4info_id(entity)))
 
     def set_port_up(self, port: int, up: bool) -> None:
         """Tell the groups, one-shot sets and replicas that depend on `port` whether it is up."""
@@ -250,7 +248,10 @@ class Pipeline:
         entity = update.entity
         if update.type == p4r.Update.INSERT:
             return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]
-        back = p4r.Update.INSERT if update.type == p4r.Update.DELETE else p4r.Update.MODIFY
+        if update.type == p4r.Update.DELETE:
+            back = p4r.Update.INSERT
+        else:
+            back = p4r.Update.MODIFY
         try:
             return [
                 p4r.Update(type=back, entity=before)

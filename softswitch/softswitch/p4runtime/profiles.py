@@ -103,7 +103,9 @@ class ProfileView:
 
     def size(self, weights: Collection[int]) -> int:
         """Return the part of the selector's size that a group with these weights takes."""
-        return len(weights) if self.info.sum_of_members else sum(weights)
+        if self.info.sum_of_members:
+            return len(weights)
+        return sum(weights)
 
     def refuse_overflow(self, more: int) -> None:
         """Raise RESOURCE_EXHAUSTED unless the selector has room for `more` in its groups."""
@@ -163,7 +165,9 @@ class ProfileStore:
 
     def views(self, profile_id: int) -> list[ProfileView]:
         """Return one profile, or all of them for 0."""
-        return [self.view(profile_id)] if profile_id else list(self._views.values())
+        if profile_id:
+            return [self.view(profile_id)]
+        return list(self._views.values())
 
     def make_one_shot(
         self, view: ProfileView, actions: p4r.ActionProfileActionSet, instead: OneShot | None = None
@@ -287,7 +291,9 @@ class MemberStore:
 
     def current(self, entity: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
         """Yield the member that an update of `entity` would change."""
-        return self.read(entity) if entity.action_profile_id and entity.member_id else iter(())
+        if entity.action_profile_id and entity.member_id:
+            return self.read(entity)
+        return iter(())
 
 
 class GroupStore:
@@ -345,7 +351,9 @@ class GroupStore:
 
     def current(self, entity: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
         """Yield the group that an update of `entity` would change."""
-        return self.read(entity) if entity.action_profile_id and entity.group_id else iter(())
+        if entity.action_profile_id and entity.group_id:
+            return self.read(entity)
+        return iter(())
 
     def _weights(self, view: ProfileView, entity: p4r.ActionProfileGroup) -> dict[int, int]:
         limit = view.info.max_group_size
@@ -376,7 +384,9 @@ class GroupStore:
 
     def _size(self, view: ProfileView, number: int) -> int:
         group = view.profile.groups.get(number)
-        return 0 if group is None else view.size(group.members.values())
+        if group is None:
+            return 0
+        return view.size(group.members.values())
 
 
 def _check_id(view: ProfileView, what: str, number: int) -> None:

@@ -88,7 +88,8 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
             f"it must hold a {message.DESCRIPTOR.full_name}, but holds {kind} or a malformed"
             " message",
         )
-    exclusive, shared = frozenset(message.exclusive_p4_ids), frozenset(message.shared_p4_ids)
+    exclusive = frozenset(message.exclusive_p4_ids)
+    shared = frozenset(message.shared_p4_ids)
     if 0 in exclusive | shared:
         raise _refused(role, "0 is not a P4Info id")
     both = exclusive & shared

@@ -61,7 +61,10 @@ class Server(Listener):
         credentials: grpc.ServerCredentials | None = None,
         max_workers: int | None = None,
     ) -> None:
-        listed = [devices] if isinstance(devices, Device) else list(devices)
+        if isinstance(devices, Device):
+            listed = [devices]
+        else:
+            listed = list(devices)
         self.devices = {device.device_id: device for device in listed}
         if not listed:
             raise ValueError("devices: a server needs at least one")

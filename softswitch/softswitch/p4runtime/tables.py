@@ -136,11 +136,10 @@ class TableView:
         if codec is None:
             raise self.refused(Code.INVALID_ARGUMENT, f"there is no action with id {number}")
         if self.info.actions[number] is forbidden:
-            what = (
-                "be the default action"
-                if forbidden is ActionScope.TABLE_ONLY
-                else "be the action of an entry"
-            )
+            if forbidden is ActionScope.TABLE_ONLY:
+                what = "be the default action"
+            else:
+                what = "be the action of an entry"
             raise self.refused(Code.PERMISSION_DENIED, f"action {codec.name} cannot {what}")
         return codec.name, codec.decode(action)
 
@@ -212,7 +211,9 @@ class TableView:
         return message
 
     def _with_priority(self, priority: int) -> str:
-        return f" and priority {priority}" if self.needs_priority else ""
+        if self.needs_priority:
+            return f" and priority {priority}"
+        return ""
 
 
 def _agrees(info: TableInfo, table: Table, index: P4InfoIndex) -> bool:
@@ -240,7 +241,10 @@ class TableStore:
         for number, table in info.tables.items():
             if table.name not in switch.tables:
                 raise P4InfoError(f"table {table.name!r} of the P4Info is not in the program")
-            profile = profiles.view(table.profile_id) if table.profile_id else None
+            if table.profile_id:
+                profile = profiles.view(table.profile_id)
+            else:
+                profile = None
             self._views[number] = TableView(table, switch.tables[table.name], info, profile)
 
     # -- entities ----------------------------------------------------------------------------------
@@ -306,7 +310,8 @@ class TableStore:
         yield p4r.Entity(table_entry=_EVERYTHING)
         for number, view in self._views.items():
             key = p4r.TableEntry(table_id=number, is_default_action=True)
-            beside, resources = view.beside_default, view.table.default_entry
+            beside = view.beside_default
+            resources = view.table.default_entry
             if not view.table.default_is_initial or beside.metadata or beside.controller_metadata:
                 yield p4r.Entity(table_entry=key)
             if resources.packets or resources.bytes:
@@ -375,7 +380,9 @@ class TableStore:
         if view.profile is not None:
             return partial(self._put_one_shots, view, view.profile, metadata)
         # Entries without an idle timeout can share one record, because nothing writes to it.
-        return partial(_put_marked, view, _Beside(0, metadata)) if metadata else view.table.put_all
+        if metadata:
+            return partial(_put_marked, view, _Beside(0, metadata))
+        return view.table.put_all
 
     def _put_one_shots(
         self,
@@ -403,7 +410,8 @@ class TableStore:
         """Yield key, priority and group of each entry until the profile refuses one, whose sets are
         added to `made`.
         """
-        make_set, by_members = self._profiles.make_set, profile.info.sum_of_members
+        make_set = self._profiles.make_set
+        by_members = profile.info.sum_of_members
         try:
             for key, priority, calls, weights, written in entries:
                 one_shot = make_set(profile, calls, weights, (), by_members, written)
@@ -548,7 +556,10 @@ class TableStore:
         if kind is None:
             raise view.refused(Code.INVALID_ARGUMENT, "the action is missing")
         if profile is None or kind == "action":
-            needed = "an action" if profile is None else "a member, group or action set"
+            if profile is None:
+                needed = "an action"
+            else:
+                needed = "a member, group or action set"
             raise view.refused(
                 Code.INVALID_ARGUMENT, f"an entry needs {needed}, this one has {kind}"
             )
@@ -589,7 +600,9 @@ class TableStore:
             meter = meter_config(
                 entry.meter_config, view.info.meter_kind, f"table {view.info.name}"
             )
-        return _Extras(counter, has_meter, meter) if has_meter or counter is not None else None
+        if has_meter or counter is not None:
+            return _Extras(counter, has_meter, meter)
+        return None
 
     def _apply(self, view: TableView, entry: Entry, extras: _Extras | None) -> None:
         if extras is None:
@@ -608,7 +621,10 @@ class TableStore:
         if view.info.has_idle_timeout or _has_beside(entry):
             now_ns = self._now_ns()
             timeout_ns = entry.idle_timeout_ns
-            watch = self._timers.watch(view, found, timeout_ns, now_ns) if timeout_ns else None
+            if timeout_ns:
+                watch = self._timers.watch(view, found, timeout_ns, now_ns)
+            else:
+                watch = None
             view.beside[found.handle] = _Beside(
                 entry.controller_metadata, entry.metadata, now_ns, watch
             )
@@ -626,11 +642,10 @@ class TableStore:
             view.default_resources(query)
             yield p4r.Entity(table_entry=view.default_message(query))
             return
-        now_ns = (
-            self._now_ns()
-            if query.HasField("time_since_last_hit") and view.info.has_idle_timeout
-            else None
-        )
+        if query.HasField("time_since_last_hit") and view.info.has_idle_timeout:
+            now_ns = self._now_ns()
+        else:
+            now_ns = None
         for entry in self._selected(view, query):
             found = p4r.Entity()
             message = found.table_entry

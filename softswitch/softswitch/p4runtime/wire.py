@@ -261,7 +261,9 @@ def learn(
 
 
 def _blank(match: MatchInfo) -> tuple[int, int]:
-    return (0, (1 << match.width) - 1) if match.kind is MatchKind.RANGE else (0, 0)
+    if match.kind is MatchKind.RANGE:
+        return (0, (1 << match.width) - 1)
+    return (0, 0)
 
 
 class _Code:
@@ -288,7 +290,9 @@ class _Code:
         """Return the pieces that `make` makes as one piece, and the variable that will hold its
         bytes.
         """
-        whole, outer, place = self._new(), self._unpacked, len(self._lines)
+        whole = self._new()
+        outer = self._unpacked
+        place = len(self._lines)
         inner: list[str] = []
         self._unpacked = inner
         pieces = make()
@@ -338,7 +342,8 @@ class _Code:
         """Return the pieces of a FieldMatch behind its id, and the expression for the element of
         the key.
         """
-        width, full = info.width, (1 << info.width) - 1
+        width = info.width
+        full = (1 << info.width) - 1
         if info.kind is MatchKind.EXACT:
             value, variable = self.number(field.exact.value, width)
             return _message(2, _bytes_field(1, value)), variable

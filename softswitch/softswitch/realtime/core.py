@@ -305,7 +305,10 @@ class Core:
         """Compute what can happen next at a port, from `now_ns` on."""
         scheduler = outlet.scheduler
         outlet.served_ns = max(outlet.served_ns, now_ns)
-        outlet.due_ns = None if outlet.blocked else scheduler.next_eligible_ns(outlet.served_ns)
+        if outlet.blocked:
+            outlet.due_ns = None
+        else:
+            outlet.due_ns = scheduler.next_eligible_ns(outlet.served_ns)
 
     def _distribute(self, packets: Sequence[QueuedPacket], switch: Pipelines, now_ns: int) -> None:
         """Queue what ingress made of one packet, then let the ports choose."""
@@ -334,7 +337,9 @@ class Core:
         recirculate them.
         """
         outlet = self.outlets.get(port)
-        return outlet if outlet is not None and outlet.up else self._nowhere
+        if outlet is not None and outlet.up:
+            return outlet
+        return self._nowhere
 
     def _drop(self, reason: Drop, packets: int, outlet: Outlet | None = None) -> None:
         if packets:

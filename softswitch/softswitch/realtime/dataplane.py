@@ -178,8 +178,11 @@ class DataPlane:
     def _work(self) -> int | None:
         """Serve ports and queues until nothing is left to do now. Return the time when something is
         due, None if nothing is."""
-        core, clock, lock = self.core, self._clock, self._lock
-        receive, inlets = core.receive, self._inlets
+        core = self.core
+        clock = self._clock
+        lock = self._lock
+        receive = core.receive
+        inlets = self._inlets
         while True:
             busy = False
             for number, port in inlets:
@@ -206,7 +209,10 @@ class DataPlane:
         """Wait, without the lock, until something is due or has arrived, or another thread has held
         the lock.
         """
-        wake_ns = self._look_ns if due_ns is None else min(due_ns, self._look_ns)
+        if due_ns is None:
+            wake_ns = self._look_ns
+        else:
+            wake_ns = min(due_ns, self._look_ns)
         if self._blocked:
             wake_ns = min(wake_ns, self._retry_ns)
         if self._poll_changed:
@@ -237,7 +243,10 @@ class DataPlane:
         self._looked_ns = now_ns
         self._controllers.tick(now_ns)
         due_ns = self._controllers.next_tick_ns()
-        self._look_ns = now_ns + _IDLE_LOOK_NS if due_ns is None else max(due_ns, now_ns + _LOOK_NS)
+        if due_ns is None:
+            self._look_ns = now_ns + _IDLE_LOOK_NS
+        else:
+            self._look_ns = max(due_ns, now_ns + _LOOK_NS)
         if not all(port.up for port in self._ports.values()):
             self._look_by(now_ns + _REOPEN_NS)
             self._reopen()
@@ -246,7 +255,8 @@ class DataPlane:
 
     def _retry(self, now_ns: int) -> None:
         """Offer their packets again to the ports that pushed back."""
-        blocked, self._blocked = self._blocked, set()
+        blocked = self._blocked
+        self._blocked = set()
         for number in blocked:
             self.core.unblock(self.core.outlets[number], now_ns)
 
@@ -271,7 +281,8 @@ class DataPlane:
 
     def _send(self, outlet: Outlet, now_ns: int) -> None:
         packets = outlet.sending
-        count, size = len(packets), sum(map(len, packets))
+        count = len(packets)
+        size = sum(map(len, packets))
         obstacle = self._ports[outlet.port].send(packets)
         if packets:
             count -= len(packets)

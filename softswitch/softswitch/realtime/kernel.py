@@ -100,7 +100,8 @@ class BatchSender:
                 array("Q", accumulate(lengths[:-1], initial=address))
             )
             words[1 : 2 * count : 2] = memoryview(array("Q", lengths))
-            self._address, self._lengths = address, lengths
+            self._address = address
+            self._lengths = lengths
         taken: int = _sendmmsg(self._fd, self._arguments, count, _MSG_DONTWAIT)
         if taken < 0:
             code = ctypes.get_errno()

@@ -45,9 +45,10 @@ def log_to(console: bool, file: Path | None, level: str, flushing: bool) -> None
     """
     if level == "off" or not (console or file is not None):
         return
-    handler: logging.Handler = (
-        logging.StreamHandler(sys.stdout) if file is None else _LazyFile(file, flushing)
-    )
+    if file is None:
+        handler: logging.Handler = logging.StreamHandler(sys.stdout)
+    else:
+        handler = _LazyFile(file, flushing)
     handler.setFormatter(
         logging.Formatter("[%(asctime)s.%(msecs)03d] [%(levelname)s] %(message)s", "%H:%M:%S")
     )

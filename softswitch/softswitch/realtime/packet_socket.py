@@ -131,7 +131,8 @@ class PacketSocketPort:
         """
         if self._socket is None:
             return ()
-        words, stride = self._words, self._slot_words
+        words = self._words
+        stride = self._slot_words
         first = self._next
         start = first * stride
         if not words[start]:
@@ -142,7 +143,8 @@ class PacketSocketPort:
         end = start + count * stride
         lengths = words[start + _CAPTURED : end : stride].tolist()
         offsets = words[start + _OFFSETS : end : stride].tolist()
-        ring, slot = self._ring, self._slot_bytes
+        ring = self._ring
+        slot = self._slot_bytes
         at = first * slot
         if offsets.count(offsets[0]) == count:
             at += offsets[0] & 0xFFFF
@@ -274,7 +276,8 @@ class PacketSocketPort:
         may store some bytes twice, which would wipe out the state of a frame that has arrived in
         between.
         """
-        slot, given = self._slot_bytes, self._bytes
+        slot = self._slot_bytes
+        given = self._bytes
         zeros = _ZEROS[: (end - start) // slot]
         for byte in (3, 2, 1):
             if states >> 8 * byte & 0xFF:

@@ -154,7 +154,9 @@ class LocalStream:
         message = await self._inbox.get()
         if isinstance(message, Status):
             abort(_Context, RefusedError(message.code, message.message), None)
-        return grpc.aio.EOF if message is None else message.SerializeToString()
+        if message is None:
+            return grpc.aio.EOF
+        return message.SerializeToString()
 
     def cancel(self) -> None:
         """End the stream."""

@@ -80,7 +80,10 @@ class Expectations:
     def faults(self) -> list[Fault]:
         """Return what was expected and did not happen, and what happened unexpectedly."""
         faults: list[Fault] = []
-        ports = self._packets.keys() | self._sent.keys() if self._packets else self._ports_in
+        if self._packets:
+            ports = self._packets.keys() | self._sent.keys()
+        else:
+            ports = self._ports_in
         for port in sorted(ports):
             faults += _packet_faults(port, self._packets.get(port, []), self._sent.get(port, []))
         if self._digests:

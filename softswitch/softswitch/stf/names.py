@@ -39,7 +39,10 @@ def resolve_field(table: str, wanted: str, names: tuple[str, ...]) -> int:
     """
     head, dollar, rest = wanted.partition("$")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    name = f"{head}[{digits}]{rest[len(digits) :]}" if dollar and digits else wanted
+    if dollar and digits:
+        name = f"{head}[{digits}]{rest[len(digits) :]}"
+    else:
+        name = wanted
     forms = [wanted, name, f"{name}$", f"{name}.$valid$"]
     if name == "valid" or name.endswith(".valid"):
         forms += [f"{name.removesuffix('valid')}$valid$", f"{name.removesuffix('valid')}isValid()"]

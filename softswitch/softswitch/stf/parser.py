@@ -241,12 +241,18 @@ def _rate(tokens: Tokens) -> tuple[Fraction, int]:
 
 def _add(tokens: Tokens, line: int) -> Add:
     table = tokens.name("a table")
-    priority = tokens.integer("a priority") if tokens.peek()[0] == "number" else None
+    if tokens.peek()[0] == "number":
+        priority = tokens.integer("a priority")
+    else:
+        priority = None
     matches: list[EntryField] = []
     while tokens.peek(1) == ("sign", ":"):
         matches.append(_match(tokens))
     action = _action_or_choice(tokens)
-    label = tokens.name("a name for the entry") if tokens.accept("=") else None
+    if tokens.accept("="):
+        label = tokens.name("a name for the entry")
+    else:
+        label = None
     return Add(line, table, priority, tuple(matches), action, label)
 
 
@@ -289,7 +295,8 @@ def _control(verb: str, tokens: Tokens, line: int) -> Control:
     label = None
     if verb in _LABELLED and tokens.peek()[0] == "name":
         label = tokens.name("an entry").removeprefix("$")
-        fewest, most = fewest - 1, None if most is None else most - 1
+        fewest = fewest - 1
+        most = None if most is None else most - 1
     operands: list[int] = []
     while len(operands) < fewest or (tokens.more and len(operands) != most):
         operands.append(tokens.integer("a number"))
@@ -334,7 +341,8 @@ def _member_add(tokens: Tokens, line: int) -> AddMember:
 
 
 def _group_add(tokens: Tokens, line: int) -> AddGroup:
-    profile, group = tokens.name("an action profile"), tokens.integer("a group")
+    profile = tokens.name("an action profile")
+    group = tokens.integer("a group")
     members: list[tuple[int, int]] = []
     while tokens.more:
         member = tokens.integer("a member")

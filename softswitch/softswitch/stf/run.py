@@ -91,7 +91,10 @@ class StfRun:
     def _packet(self, command: Packet) -> None:
         if command.port > self._max_port:
             raise ValueError(f"packet: port {command.port} is not in 0..{self._max_port}")
-        self._now_ns = self._now_ns + STEP_NS if self._next_ns is None else self._next_ns
+        if self._next_ns is None:
+            self._now_ns = self._now_ns + STEP_NS
+        else:
+            self._now_ns = self._next_ns
         self._next_ns = None
         self._packets.append(command.line)
         self._expectations.received(command.port)

@@ -395,7 +395,9 @@ def element(value: Value, kind: str, width: int) -> KeyElement:
 
     Raise ValueError with the reason if the value has another kind.
     """
-    number, cared, full = value.first.value, value.first.mask, (1 << width) - 1
+    number = value.first.value
+    cared = value.first.mask
+    full = (1 << width) - 1
     wanted = {"lpm": "/", "ternary": "&&&", "range": "->"}.get(kind)
     if value.relation:
         if value.relation != wanted:
@@ -423,7 +425,9 @@ def _member(value: Value, width: int) -> ValueElement:
 
     Raise ValueError with the reason if it does not fit ``width`` bits.
     """
-    number, second, full = value.first.value, value.second, (1 << width) - 1
+    number = value.first.value
+    second = value.second
+    full = (1 << width) - 1
     if number > full or (value.relation in ("&&&", "->") and second > full):
         raise ValueError(f"{max(number, second)} does not fit {width} bits")
     if value.relation == "/":

@@ -44,7 +44,9 @@ class Tokens:
     def peek(self, ahead: int = 0) -> tuple[str, str]:
         """Return (kind, text) of a later token; beyond the last one the kind is ``end``."""
         place = self._next + ahead
-        return self._items[place] if place < len(self._items) else ("end", "end of line")
+        if place < len(self._items):
+            return self._items[place]
+        return ("end", "end of line")
 
     @property
     def more(self) -> bool:

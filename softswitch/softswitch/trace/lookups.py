@@ -18,12 +18,18 @@ from . import events
 def applied(spec: ir.TableSpec, table: Table, key: Sequence[int], result: Any) -> events.Applied:
     """Return the event of a look-up; ``result`` is what it found, None for a miss."""
     entry = found_entry(spec, table, key, result)
-    wanted: Sequence[KeyElement] = [None] * len(key) if entry is None else entry.key
+    if entry is None:
+        wanted: Sequence[KeyElement] = [None] * len(key)
+    else:
+        wanted = entry.key
     matches = tuple(
         events.Match(part.name, part.match, value, part.width, element)
         for part, value, element in zip(spec.keys, key, wanted, strict=True)
     )
-    priority = entry.priority if entry is not None and table.by_priority else None
+    if entry is not None and table.by_priority:
+        priority = entry.priority
+    else:
+        priority = None
     position = str(spec.origin) if spec.origin else None
     handle = None if entry is None else entry.handle
     return events.Applied(spec.name, matches, result is not None, handle, priority, position)
@@ -33,7 +39,8 @@ def chosen(
     spec: ir.TableSpec, table: Table, key: Sequence[int], result: Any, call: Any
 ) -> events.Chosen:
     """Return the event of the choice of a call in an action profile."""
-    profile, entry = table.profile, found_entry(spec, table, key, result)
+    profile = table.profile
+    entry = found_entry(spec, table, key, result)
     if profile is None or entry is None:
         return events.Chosen(spec.name, None, None)
     candidates: Iterable[int] = profile.members
@@ -67,5 +74,8 @@ def _matches(field: MatchField, element: KeyElement, value: int) -> bool:
     first, second = element
     if field.kind == "range":
         return first <= value <= second
-    mask = field.full ^ (field.full >> second) if field.kind == "lpm" else second
+    if field.kind == "lpm":
+        mask = field.full ^ (field.full >> second)
+    else:
+        mask = second
     return value & mask == first & mask

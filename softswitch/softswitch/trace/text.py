@@ -69,7 +69,10 @@ class TraceText:
     @_lines.register
     def _received(self, event: events.Received) -> list[tuple[int, Line]]:
         how = f" {event.again}" if event.again else ""
-        between: list[tuple[int, Line]] = [(0, ())] if self._depth and not event.again else []
+        if self._depth and not event.again:
+            between: list[tuple[int, Line]] = [(0, ())]
+        else:
+            between = []
         return between + self._head(
             Span(f"ingress{how}", "head"),
             Span(f" port {event.port}, {len(event.data)} bytes at {event.now_ns / 1000:g} us: "),
@@ -78,12 +81,14 @@ class TraceText:
 
     @_lines.register
     def _departing(self, event: events.Departing) -> list[tuple[int, Line]]:
-        waited = f", waited {event.waited_ns / 1000:g} us" if event.waited_ns else ""
-        depth = (
-            f", depth {event.enqueued_depth} then {event.leaving_depth}"
-            if event.enqueued_depth
-            else ""
-        )
+        if event.waited_ns:
+            waited = f", waited {event.waited_ns / 1000:g} us"
+        else:
+            waited = ""
+        if event.enqueued_depth:
+            depth = f", depth {event.enqueued_depth} then {event.leaving_depth}"
+        else:
+            depth = ""
         return self._head(
             Span("egress", "head"), Span(f" port {event.port}, queue {event.queue}{waited}{depth}")
         )
@@ -124,7 +129,10 @@ class TraceText:
 
     @_lines.register
     def _condition(self, event: events.Condition) -> list[tuple[int, Line]]:
-        answer = Span("true", "good") if event.value else Span("false", "bad")
+        if event.value:
+            answer = Span("true", "good")
+        else:
+            answer = Span("false", "bad")
         return self._step(Span(f"if {event.text}: "), answer, *_at(event.position), inner=0)
 
     @_lines.register
@@ -133,21 +141,36 @@ class TraceText:
         for key in event.keys:
             asked = ""
             if event.hit:
-                asked = f" matches {wanted(key)}" if key.kind != "exact" else ""
+                if key.kind != "exact":
+                    asked = f" matches {wanted(key)}"
+                else:
+                    asked = ""
             found = Span(shown(key.value), "value")
             lines.append((2, (Span(f"{key.name} {key.kind} = "), found, Span(asked))))
         if not event.hit:
             lines.append((2, (Span("miss", "bad"),)))
         else:
-            rank = "" if event.priority is None else f", priority {event.priority}"
-            which = "" if event.handle is None else f", entry {event.handle}"
+            if event.priority is None:
+                rank = ""
+            else:
+                rank = f", priority {event.priority}"
+            if event.handle is None:
+                which = ""
+            else:
+                which = f", entry {event.handle}"
             lines.append((2, (Span("hit", "good"), Span(which + rank))))
         return lines
 
     @_lines.register
     def _chosen(self, event: events.Chosen) -> list[tuple[int, Line]]:
-        group = "" if event.group is None else f"group {event.group}, "
-        member = "no member" if event.member is None else f"member {event.member}"
+        if event.group is None:
+            group = ""
+        else:
+            group = f"group {event.group}, "
+        if event.member is None:
+            member = "no member"
+        else:
+            member = f"member {event.member}"
         return self._detail(Span(group + member))
 
     @_lines.register
@@ -173,12 +196,12 @@ class TraceText:
 
     @_lines.register
     def _wrote(self, event: events.Wrote) -> list[tuple[int, Line]]:
-        old, new = shown(event.old), shown(event.new)
-        change = (
-            Span(f"{old} -> {new}", "value")
-            if event.old != event.new
-            else Span(f"{new} as before", "faint")
-        )
+        old = shown(event.old)
+        new = shown(event.new)
+        if event.old != event.new:
+            change = Span(f"{old} -> {new}", "value")
+        else:
+            change = Span(f"{new} as before", "faint")
         return self._effect(Span(event.field, "name"), Span(": "), change)
 
     @_lines.register
@@ -292,7 +315,9 @@ def wanted(key: events.Match) -> str:
 
 
 def _octets(data: bytes) -> str:
-    return data.hex() if len(data) <= _SHOWN_BYTES else f"{data[:_SHOWN_BYTES].hex()}..."
+    if len(data) <= _SHOWN_BYTES:
+        return data.hex()
+    return f"{data[:_SHOWN_BYTES].hex()}..."
 
 
 def _at(position: str | None) -> Line:

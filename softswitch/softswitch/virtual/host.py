@@ -94,17 +94,17 @@ class VirtualHost:
 
     def _take(self) -> bytes:
         """Take the packet that is sent next."""
-        ranked, unranked = self._ranked, self._unranked
+        ranked = self._ranked
+        unranked = self._unranked
         if unranked and not (ranked and self._ranked_next):
             self._ranked_next = True
             return unranked.popleft()
         self._ranked_next = False
         now_ns = self._loop.now_ns
-        first = (
-            next(iter(ranked))
-            if len(ranked) == 1
-            else max(ranked, key=lambda urgency: urgency(now_ns))
-        )
+        if len(ranked) == 1:
+            first = next(iter(ranked))
+        else:
+            first = max(ranked, key=lambda urgency: urgency(now_ns))
         packets = ranked[first]
         data = packets.popleft()
         if not packets:

@@ -337,7 +337,10 @@ class TimeAlone:
             # The links that it needs were drained meanwhile.
             return None
         head = head_flow(job)
-        head_s = 0.0 if head is None else float(alone.flows[head].start - alone.start)
+        if head is None:
+            head_s = 0.0
+        else:
+            head_s = float(alone.flows[head].start - alone.start)
         late_s = max((float(tardiness_s(one, alone)) for one in job.echelonflows), default=None)
         return TimedAlone(
             self.job.name, Alone(self.generation, float(duration_s(alone)), head_s, late_s)

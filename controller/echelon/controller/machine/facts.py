@@ -133,7 +133,10 @@ class LinksDown:
 
     def __str__(self) -> str:
         """Return what is down, or up again."""
-        of = self.switch if self.port is None else f"{self.switch} port {self.port}"
+        if self.port is None:
+            of = self.switch
+        else:
+            of = f"{self.switch} port {self.port}"
         state = "does not answer" if self.port is None else "is down"
         return f"{of} {state}" if self.down else of
 

@@ -103,7 +103,8 @@ def states_are_counted(machine: Machine) -> Breaches:
     counted = progress.counts()
     states = Counter(progress.state(name)[0] for name in machine.jobs.jobs)
     for state in sorted(counted.keys() | states.keys()):
-        number, actual = counted.get(state, 0), states[state]
+        number = counted.get(state, 0)
+        actual = states[state]
         if number != actual:
             yield SEVERAL, f"{number} jobs are counted as {state}, and {actual} are"
 
@@ -112,7 +113,8 @@ def planned_jobs_wait(machine: Machine) -> Breaches:
     """Yield jobs that are planned and wait for nothing, or wait and are not planned."""
     progress = machine.progress
     for name in machine.jobs.jobs:
-        state, waits = progress.state(name)[0], progress.waiting_for(name)
+        state = progress.state(name)[0]
+        waits = progress.waiting_for(name)
         if waits and state != "planned":
             yield name, f"it is {state}, and waits for {', '.join(waits)}"
         elif state == "planned" and not waits and not _may_have_moved(machine, name):
@@ -195,7 +197,8 @@ def moving_links_are_out_of_use(machine: Machine, order: AdvanceMove) -> Breache
     """Yield jobs whose flows pass a link that moves now, though there is another path."""
     if machine.in_force is None:
         return
-    jobs, wiring = machine.jobs, order.wiring
+    jobs = machine.jobs
+    wiring = order.wiring
     staying = wiring.now.without(jobs.drained | wiring.avoided, jobs.down)
     for flow in machine.in_force.planned.plan.flows:
         # The paths of a tree of switches have no one end.

@@ -117,7 +117,9 @@ class RegisteredJob:
         """Return how many flows the graph has; 0 if it was never built: nothing is built to
         count.
         """
-        return len(self.profiled.flows) if "profiled" in vars(self) else self.counted
+        if "profiled" in vars(self):
+            return len(self.profiled.flows)
+        return self.counted
 
     @property
     def graph(self) -> Job | None:
@@ -163,7 +165,9 @@ class RegisteredJob:
     def _implied(self) -> Job | DocumentError:
         """The graph that the spec implies, or why there is none: each plan asks again."""
         try:
-            return _bounded(self.spec) if self.built is None else self.built.graph
+            if self.built is None:
+                return _bounded(self.spec)
+            return self.built.graph
         except DocumentError as error:
             # The trace of an error that is kept would keep this job and what was built of its
             # graph, in a cycle.

@@ -109,7 +109,8 @@ class JobStore:
             )
         if _LINKS in settings:
             saved = Wiring.from_document(settings[_LINKS], self.file_fabric)
-            self.wiring, self.is_outdated = saved or self.wiring, saved is None
+            self.wiring = saved or self.wiring
+            self.is_outdated = saved is None
         links = (ends_of(a, b) for a, b in settings.get(_DRAINED, {}).get("links", []))
         self.drained = frozenset(links) & links_of(self.whole_fabric)
         self.fabric = self.fabric_without(self.drained)
@@ -227,7 +228,8 @@ class JobStore:
 
     def use_wiring(self, wiring: Wiring) -> None:
         """Hold links that are saved. A link that has gone is no longer drained."""
-        before, known = self.wiring, links_of(wiring.now)
+        before = self.wiring
+        known = links_of(wiring.now)
         self.wiring, self.drained, self.down = wiring, self.drained & known, self.down & known
         self.is_outdated = False
         if (wiring.now, wiring.avoided) != (before.now, before.avoided):

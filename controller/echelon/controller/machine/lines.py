@@ -65,7 +65,10 @@ class PendingChange:
     rpc_s: float = 0.0
 
     def times(self, now_s: float) -> ChangeTimes:
-        began_s = self.accepted_s if self.planning_s is None else self.planning_s
+        if self.planning_s is None:
+            began_s = self.accepted_s
+        else:
+            began_s = self.planning_s
         return ChangeTimes(
             queued_s=began_s - self.accepted_s,
             policy_s=self.policy_s,
@@ -129,7 +132,8 @@ class JobLine:
         """Note the job as it is after a change that is saved."""
         if registered.spec is not self.registered.spec:
             self.measured = {}
-        self.registered, self.generation = registered, generation
+        self.registered = registered
+        self.generation = generation
 
 
 @dataclass(slots=True)
@@ -155,15 +159,19 @@ class SwitchLine:
 
     def acknowledge(self, version: int) -> None:
         """Note that it holds the intent of `version`. The same again changes nothing."""
-        self.holds, self.is_sure, self.refusal = version, True, None
+        self.holds = version
+        self.is_sure = True
+        self.refusal = None
 
     def refuse(self, problem: str) -> None:
         """Note that it refuses part of its intent."""
-        self.is_sure, self.refusal = False, problem
+        self.is_sure = False
+        self.refusal = problem
 
     def lose(self) -> None:
         """Note that there is no session, so that its entries are not known."""
-        self.is_sure, self.refusal = False, None
+        self.is_sure = False
+        self.refusal = None
 
     def surely_holds(self, version: int) -> bool:
         """Return whether it holds the intent of that version, or of a later one, now."""
@@ -178,12 +186,15 @@ class SwitchLine:
         """
         if now_s - self._taken_s >= QUIET_S:
             self.takeovers = 0
-        self._taken_s, self.taken_by = now_s, election_id
+        self._taken_s = now_s
+        self.taken_by = election_id
         self.takeovers += 1
         paused = self.takeovers - FREE_TAKEOVERS
         if self.takeovers > MOST_TAKEOVERS:
             return None
-        return 0.0 if paused <= 0 else FIRST_PAUSE_S * 2.0 ** (paused - 1)
+        if paused <= 0:
+            return 0.0
+        return FIRST_PAUSE_S * 2.0 ** (paused - 1)
 
 
 JobState = Literal["accepted", "planned", "installed", "unplanned"]
@@ -257,7 +268,8 @@ class Progress:
             standing.problem = problems.get(name)
             of_job = flows.get(name)
             if of_job is None:
-                standing.version, standing.flows = None, ()
+                standing.version = None
+                standing.flows = ()
                 if standing.change is not None:
                     # The change stays under way until there is room for the job.
                     standing.change = PendingChange(standing.change.accepted_s)
@@ -275,11 +287,9 @@ class Progress:
                 )
             change = standing.change
             if change is not None and change.planning_s is None:
-                change.planning_s, change.policy_s, change.lowering_s = (
-                    began_s,
-                    policy_s,
-                    lowering_s,
-                )
+                change.planning_s = began_s
+                change.policy_s = policy_s
+                change.lowering_s = lowering_s
                 self._pending.add(name)
 
     def failed(self, problem: str, current: Iterable[str]) -> None:
@@ -311,11 +321,9 @@ class Progress:
             change.encoding_s += encoding_s
             change.rpc_s = max(change.rpc_s, rpc_s)
             if self._is_installed(standing):
-                standing.times, standing.change, standing.installed_at = (
-                    change.times(now_s),
-                    None,
-                    at,
-                )
+                standing.times = change.times(now_s)
+                standing.change = None
+                standing.installed_at = at
                 self._pending.discard(name)
                 done.append(name)
         return done
@@ -327,7 +335,8 @@ class Progress:
 
     def move(self, links: frozenset[tuple[str, str]]) -> None:
         """Note which links may have moved."""
-        self._counts, self.moving = None, links
+        self._counts = None
+        self.moving = links
 
     def lost(self, switch: str) -> None:
         """Note that there is no session with a switch, so that its entries are not known."""
@@ -338,8 +347,13 @@ class Progress:
         """Return the state of an accepted job, and its problem if it has one."""
         standing = self.jobs[name].standing
         if standing.version is None:
-            return ("unplanned", standing.problem) if standing.problem else ("accepted", None)
-        cut = min(self.down.keys() & standing.links, default=None) if self.down else None
+            if standing.problem:
+                return ("unplanned", standing.problem)
+            return ("accepted", None)
+        if self.down:
+            cut = min(self.down.keys() & standing.links, default=None)
+        else:
+            cut = None
         problem = None if cut is None else self.down[cut]
         if self._is_installed(standing) and self.moving.isdisjoint(standing.links):
             return "installed", problem

@@ -120,7 +120,8 @@ class _PlanState:
 
     def begin(self, generation: int, now_s: float) -> None:
         """Note that a plan is begun."""
-        self.planning, self.began_s = generation, now_s
+        self.planning = generation
+        self.began_s = now_s
 
     def end(self) -> None:
         """Note that the plan under way is in force, or has failed."""
@@ -261,7 +262,9 @@ class Machine:
         """
         line = self.jobs.lines.get(job)
         alone = None if line is None else line.alone
-        return alone.duration_s if line and alone and alone.generation == line.generation else None
+        if line and alone and alone.generation == line.generation:
+            return alone.duration_s
+        return None
 
     def alone_tardiness_s(self, job: str) -> float | None:
         """Return the job's tardiness on an otherwise empty fabric (seconds); None: not computed
@@ -269,7 +272,9 @@ class Machine:
         """
         line = self.jobs.lines.get(job)
         alone = None if line is None else line.alone
-        return alone.tardiness_s if line and alone and alone.generation == line.generation else None
+        if line and alone and alone.generation == line.generation:
+            return alone.tardiness_s
+        return None
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -277,7 +282,10 @@ class Machine:
         """Return what to do about an event, in order."""
         # The event comes first: the story has it also if handling it fails.
         self._stories.note(event, now)
-        out = self._after_the_end(event, now) if self._over else self._go_on(event, now)
+        if self._over:
+            out = self._after_the_end(event, now)
+        else:
+            out = self._go_on(event, now)
         for effect in out:
             self._stories.note(effect, now)
         return out
@@ -334,11 +342,10 @@ class Machine:
                 return [*told, *self._save_links(order, now)]
             case events.PlanMade(planned):
                 work = self._pipeline.work
-                told = (
-                    self.searches.improved(work.group, planned.instead)
-                    if isinstance(work, effects.Improve)
-                    else []
-                )
+                if isinstance(work, effects.Improve):
+                    told = self.searches.improved(work.group, planned.instead)
+                else:
+                    told = []
                 return [*told, *self._pipeline.made(planned)]
             case events.PlanFailed(problem):
                 return self._plan_failed(problem)
@@ -436,11 +443,10 @@ class Machine:
 
     def _told_down(self) -> Mapping[LinkEnds, str]:
         """Return the problem of a job whose path leads over a link that is down, by link."""
-        hint = (
-            "there is no other path"
-            if self._settings.reroute
-            else "`echelon link drain` leads around it"
-        )
+        if self._settings.reroute:
+            hint = "there is no other path"
+        else:
+            hint = "`echelon link drain` leads around it"
         moves = "moves, and there is no other path until the new links stand"
         return {
             **{
@@ -453,21 +459,23 @@ class Machine:
     # -- links that move ---------------------------------------------------------------------------
 
     def _save_links(self, order: events.TurnLinks | None, now: Instant) -> list[Effect]:
-        return [] if order is None else self._requests.queue(order, now)
+        if order is None:
+            return []
+        return self._requests.queue(order, now)
 
     def _forget_outdated(self, now: Instant) -> list[Effect]:
         """Forget moves that were saved before the fabric file had other links."""
         wiring = self.jobs.wiring
-        order = (
-            events.TurnLinks(events.OWN, wiring, Wiring(wiring.now))
-            if self.jobs.is_outdated
-            else None
-        )
+        if self.jobs.is_outdated:
+            order = events.TurnLinks(events.OWN, wiring, Wiring(wiring.now))
+        else:
+            order = None
         return self._save_links(order, now)
 
     def _rewire(self, now: Instant) -> list[Effect]:
         """Take up the links as they are saved now."""
-        wiring, out = self.jobs.wiring, list[Effect]()
+        wiring = self.jobs.wiring
+        out = list[Effect]()
         if wiring.now is not self.outages.fabric:
             self.outages.rewire(wiring.now)
             if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
@@ -499,14 +507,16 @@ class Machine:
     def _end(self) -> list[Effect]:
         self._over = True
         error = UnavailableError(OVER)
-        waiters, self._waiters = self._waiters, {}
+        waiters = self._waiters
+        self._waiters = {}
         refused = self._requests.close(error) + self._dry_runs.close(error)
         return [*refused, *(effects.Refuse(request, error) for request in waiters)]
 
     # -- switches ----------------------------------------------------------------------------------
 
     def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
-        name, line = event.switch, self._switches[event.switch]
+        name = event.switch
+        line = self._switches[event.switch]
         line.state = event.state
         if event.state in ("connecting", "away", "backup"):
             self.progress.lost(name)
@@ -551,11 +561,13 @@ class Machine:
         """Return how long after the end of a search jobs will begin an iteration, where that is
         known.
         """
-        end_at, out = at + self.searches.ahead_s(), {}
+        end_at = at + self.searches.ahead_s()
+        out = {}
         if self._settings.starts_known and self.in_force is not None:
             out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
         for job, period_s in self.searches.periods_s().items():
-            head_at, line = self._following.head_at(job), self.jobs.lines.get(job)
+            head_at = self._following.head_at(job)
+            line = self.jobs.lines.get(job)
             if head_at is not None and line is not None and line.alone is not None:
                 out[job] = (head_at - line.alone.head_s - end_at) % period_s
         return out
@@ -565,7 +577,10 @@ class Machine:
         out: list[Effect] = []
         for name in names if self._settings.correct_distances else ():
             job = self.jobs.jobs.get(name)
-            observed_s = None if job is None else self._following.corrections(job)
+            if job is None:
+                observed_s = None
+            else:
+                observed_s = self._following.corrections(job)
             if job is not None and observed_s is not None and observed_s != job.observed_s:
                 self.jobs.correct(job.with_observed(observed_s))
                 out.append(facts.DistancesCorrected(name))
@@ -599,9 +614,15 @@ class Machine:
 
     def _advance(self, now: Instant) -> list[Effect]:
         """Go on with whatever can go on, until nothing can."""
-        out = self._rewire(now) if self.jobs.wiring is not self.moves.wiring else []
+        if self.jobs.wiring is not self.moves.wiring:
+            out = self._rewire(now)
+        else:
+            out = []
         out += self._rollout.advance(self._lacking)
-        taken = None if self._rollout.is_under_way else self._pipeline.pop_ready()
+        if self._rollout.is_under_way:
+            taken = None
+        else:
+            taken = self._pipeline.pop_ready()
         if taken is not None:
             work, planned = taken
             out += (
@@ -636,7 +657,8 @@ class Machine:
             )
         if not plan:
             return self._rehearse() or self._improve(now)
-        self._wanted, self._decision_next = "no", True
+        self._wanted = "no"
+        self._decision_next = True
         self._plans.begin(self.jobs.generation, now.s)
         registered = tuple(line.registered for line in self.jobs.lines.values())
         wanted = PlanRequest(registered, self.jobs.fabric, self.jobs.policy, self.jobs.down)
@@ -666,7 +688,9 @@ class Machine:
             self._plans.begin(self._plans.planned, now.s)
             return out + self._pipeline.begin(improve)
         work = self.searches.list_due(*of, lambda: self._starts_s(now.at))
-        return out if work is None else out + self._pipeline.begin(work)
+        if work is None:
+            return out
+        return out + self._pipeline.begin(work)
 
     def _want_plan(self) -> list[Effect]:
         if self._wanted != "no":

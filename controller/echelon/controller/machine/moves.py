@@ -82,9 +82,15 @@ class Moves:
     def follow(self, wiring: Wiring, generation: int, now_s: float) -> list[Effect]:
         """Go on after something of a move was saved, or loaded."""
         # Another move may begin while switches get the plan for the links of the last one.
-        ended = self._end(now_s) if wiring.then is not None and self.stage == "installing" else []
-        before, self.wiring = self.wiring, wiring
-        self._generation, self._version, self.problem = generation, None, None
+        if wiring.then is not None and self.stage == "installing":
+            ended = self._end(now_s)
+        else:
+            ended = []
+        before = self.wiring
+        self.wiring = wiring
+        self._generation = generation
+        self._version = None
+        self.problem = None
         if wiring.then is not None:
             self._last = wiring
             if wiring.begun:
@@ -109,7 +115,8 @@ class Moves:
     ) -> list[Effect]:
         """Go on if the switches are far enough. `lacking` says which of these switches do not hold
         a version yet; None: which of all that can be reached."""
-        wiring, version = self.wiring, self._version
+        wiring = self.wiring
+        version = self._version
         if wiring is None or version is None:
             return []
         if self.stage == "routing":
@@ -150,13 +157,18 @@ class Moves:
         wiring = self.wiring
         assert wiring is not None
         assert wiring.then is not None
-        after = Wiring(wiring.then) if wiring.begun else Wiring(wiring.now, wiring.then, begun=True)
+        if wiring.begun:
+            after = Wiring(wiring.then)
+        else:
+            after = Wiring(wiring.now, wiring.then, begun=True)
         self._saves = after
         return TurnLinks(OWN, wiring, after)
 
     def _switch(self) -> list[Effect]:
         assert self.wiring is not None
-        return [] if self._by_hand else [effects.AdvanceMove(self._next(), self.wiring)]
+        if self._by_hand:
+            return []
+        return [effects.AdvanceMove(self._next(), self.wiring)]
 
     def _again(self) -> Effect:
         return effects.SetAlarm(Alarm("move", self._next()), RETRY_S)
@@ -166,7 +178,8 @@ class Moves:
         return self._number
 
     def _enter(self, stage: Stage, now_s: float) -> None:
-        self.stage, self._awaited = stage, ()
+        self.stage = stage
+        self._awaited = ()
         self._began_s.append((stage, now_s))
 
     def _end(self, now_s: float) -> list[Effect]:

@@ -82,7 +82,8 @@ class Outages:
         subject = self._waits.pop(number, None)
         if subject is None or (watch := self._watches[subject]).alarm != number:
             return None
-        watch.is_down, watch.alarm = watch.fails, 0
+        watch.is_down = watch.fails
+        watch.alarm = 0
         if watch.is_down:
             watch.outages = 1 + (watch.outages if now.s - watch.down_s < QUIET_S else 0)
             watch.down_s = now.s
@@ -113,7 +114,8 @@ class Outages:
         watch = self._watches.setdefault(subject, _Watch())
         if fails == watch.fails:
             return []
-        watch.fails, watch.alarm = fails, 0
+        watch.fails = fails
+        watch.alarm = 0
         if fails == watch.is_down:
             return []
         hold_s = min(LONGEST_S, self._grace_s * 2.0 ** min(watch.outages - 1, 30))
@@ -134,8 +136,6 @@ class Outages:
 
 def _reason(subject: Subject) -> str:
     switch, port = subject
-    return (
-        f"switch {switch} does not answer"
-        if port is None
-        else f"port {port} of switch {switch} is down"
-    )
+    if port is None:
+        return f"switch {switch} does not answer"
+    return f"port {port} of switch {switch} is down"

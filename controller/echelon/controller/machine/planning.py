@@ -368,7 +368,8 @@ class Planner:
         bases = {group: Basis.of(group, jobs, fabric) for group in policy.choices}
         # A policy may remember what was chosen for a group before other jobs joined it, for as long
         # as they are there.
-        gone, self._searchable = self._searchable.difference(jobs), frozenset(jobs)
+        gone = self._searchable.difference(jobs)
+        self._searchable = frozenset(jobs)
         past = [group for group in self._searched if group not in bases and group.isdisjoint(gone)]
         kept = {*bases, *past[-PAST_GROUPS:]}
         self._searched = {group: basis for group, basis in self._searched.items() if group in kept}
@@ -417,7 +418,8 @@ class Planner:
         policy = self._asked
         assert self._chosen is not None
         assert isinstance(policy, Searching)
-        spent, best = _Spent(), policy.choices[group].candidate.label
+        spent = _Spent()
+        best = policy.choices[group].candidate.label
         refused: PlanningError | None = None
         instead: Choice[Labelled] | None = None
         for tries_left in reversed(range(MOST_REFUSED)):
@@ -432,9 +434,9 @@ class Planner:
                 if not tries_left or instead is None or not policy.adopt(group, instead):
                     raise refused from None
         planned = self._planned(made, last.registered, last.problems, spent)
-        return (
-            planned if instead is None else replace(planned, instead=Instead(instead, str(refused)))
-        )
+        if instead is None:
+            return planned
+        return replace(planned, instead=Instead(instead, str(refused)))
 
     # -- what survives a restart -------------------------------------------------------------------
 
@@ -509,12 +511,15 @@ class Planner:
             in_order = [job for job in jobs if job.name in together]
             try:
                 made = self._attempt(in_order, wanted, spent)
-                kept, names, refused = in_order, together, False
+                kept = in_order
+                names = together
+                refused = False
             except PlanningError as failed:
                 refused = True
-                named = (
-                    group if len(group) == 1 else [job for job in group if job.name == failed.job]
-                )
+                if len(group) == 1:
+                    named = group
+                else:
+                    named = [job for job in group if job.name == failed.job]
                 problems.update({job.name: str(failed) for job in named})
                 if named:
                     rest = [job for job in group if job.name not in problems]
@@ -615,7 +620,10 @@ class Planner:
         """Return the jobs that still fit the fabric, whose file may have changed while the service
         was down.
         """
-        known = self._sound if wanted.fabric is self._sound_for else {}
+        if wanted.fabric is self._sound_for:
+            known = self._sound
+        else:
+            known = {}
         jobs = dict(zip(map(id, wanted.jobs), wanted.jobs, strict=True))
         for number in [*filterfalse(known.__contains__, jobs)]:
             job = jobs[number]
@@ -655,7 +663,8 @@ class Planner:
         changed = self._note_routes(made.plan, jobs) | self._numbering.take_changed()
         kept = {name: self._document(name) for name in sorted(changed)}
         carried = _document_carried(made.policy, self._chosen)
-        as_before, self._carried = carried == self._carried, carried
+        as_before = carried == self._carried
+        self._carried = carried
         self._last_plan, self._versions = (
             made.last_plan,
             (*self._versions[1 - PAST_PLANS :], self.version),
@@ -696,11 +705,12 @@ class Planner:
         """Return what to keep of a job; it is empty when no switch holds anything of the job."""
         numbers = self._numbering.export(name)
         routes = self._routes.get(name, {})
-        return (
-            {"numbers": numbers, "routes": [[*ends, list(path)] for ends, path in routes.items()]}
-            if numbers
-            else {}
-        )
+        if numbers:
+            return {
+                "numbers": numbers,
+                "routes": [[*ends, list(path)] for ends, path in routes.items()],
+            }
+        return {}
 
     def _policy_for(self, chosen: ChosenPolicy) -> Policy:
         """Return the policy that was asked last time, with what it remembers, if it is still the
@@ -736,7 +746,9 @@ class _Made:
 def _document_carried(policy: Policy, chosen: ChosenPolicy | None) -> Document:
     """Return the document that is saved of a policy; an empty one if it carries nothing."""
     carried = carried_by(policy)
-    return {} if chosen is None or carried is None else _document_of(chosen, carried.to_document())
+    if chosen is None or carried is None:
+        return {}
+    return _document_of(chosen, carried.to_document())
 
 
 def _document_of(chosen: ChosenPolicy, carried: Document) -> Document:

@@ -86,11 +86,15 @@ class PlanPipeline:
 
     def save_again(self) -> list[Effect]:
         """Save the numbers that the store did not take."""
-        return [] if self._unsaved is None else [self._save(self._unsaved)]
+        if self._unsaved is None:
+            return []
+        return [self._save(self._unsaved)]
 
     def saved(self) -> None:
         """Note that the numbers are saved."""
-        self._ready, self._unsaved, self.problem = self._unsaved, None, None
+        self._ready = self._unsaved
+        self._unsaved = None
+        self.problem = None
 
     def pop_ready(self) -> tuple[PlanningWork, Planned] | None:
         """Return the work and its plan once the plan may be installed; the pipeline is idle
@@ -105,7 +109,8 @@ class PlanPipeline:
     def end(self) -> PlanningWork:
         """Return the work that ended without a plan to install; the pipeline is idle then."""
         assert self.work is not None
-        work, self.work = self.work, None
+        work = self.work
+        self.work = None
         return work
 
     def acknowledge(self, switch: str) -> None:
@@ -116,7 +121,8 @@ class PlanPipeline:
         """Free the numbers of what switches no longer hold. Returns whether any became free."""
         if self.work is not None or not self._acknowledged:
             return False
-        acknowledged, self._acknowledged = self._acknowledged, {}
+        acknowledged = self._acknowledged
+        self._acknowledged = {}
         freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
         # What has one number at all switches is free when none of them holds it.
         if self.planner.keeps_back(EVERYWHERE):
@@ -224,11 +230,15 @@ class Searches:
     def follow_plan(self, planned: Planned) -> list[Effect]:
         """Find out what a plan that is in force lacks."""
         if planned.policy is not self._policy:
-            self._policy, self.chosen, self._failures = planned.policy, {}, 0
+            self._policy = planned.policy
+            self.chosen = {}
+            self._failures = 0
         self._due = isinstance(planned.policy, Searching)
         if not self._due:
             return self.listed(events.SearchesListed((), {}))
-        return self._wait(self._after_s) if self._after_s and self._waits is None else []
+        if self._after_s and self._waits is None:
+            return self._wait(self._after_s)
+        return []
 
     def list_due(
         self,
@@ -252,7 +262,8 @@ class Searches:
         group_of: dict[str, Group] = {}
         for group in event.plans:
             group_of |= dict.fromkeys(group, group)
-        gone, self._group_of = self._group_of.keys() - group_of, group_of
+        gone = self._group_of.keys() - group_of
+        self._group_of = group_of
         # A policy may go back to what was chosen for a group before other jobs joined it.
         past = [
             group for group in self.chosen if group not in event.plans and group.isdisjoint(gone)
@@ -260,7 +271,10 @@ class Searches:
         kept = {*event.plans, *past[-PAST_GROUPS:]}
         self.chosen = {group: chosen for group, chosen in self.chosen.items() if group in kept}
         self._watches = {group: self._watches.get(group) or _Watch() for group in event.plans}
-        out: list[Effect] = [] if event.problem is None else [facts.NoPlanChosen((), event.problem)]
+        if event.problem is None:
+            out: list[Effect] = []
+        else:
+            out = [facts.NoPlanChosen((), event.problem)]
         if self._under_way is not None:
             if any(due.basis.same(self._under_way.basis) for due in event.due):
                 return out
@@ -293,12 +307,14 @@ class Searches:
         """Give a result to the free planner; return what it has to do with it, if the next plan
         differs.
         """
-        result, due = self._result, self._under_way
+        result = self._result
+        due = self._under_way
         if result is None or due is None:
             return [], None
         self._result = self._under_way = None
         self._due = True
-        jobs, group = _names(due), due.search.group
+        jobs = _names(due)
+        group = due.search.group
         if not planner.is_current(due, last, fabric):
             return [facts.SearchEnded(jobs)], None
         self._missed -= group
@@ -317,15 +333,14 @@ class Searches:
             differs = planner.adopt(due, result.choice)
         except PlanningError as error:
             return self.rejected(group, str(error)), None
-        patience = (
-            1 if differs else min(2 * self._watches.get(group, _Watch()).patience, MOST_PATIENCE)
-        )
+        if differs:
+            patience = 1
+        else:
+            patience = min(2 * self._watches.get(group, _Watch()).patience, MOST_PATIENCE)
         self._watches[group] = _Watch(patience)
-        return (
-            ([], effects.Improve(planner, group, last, fabric))
-            if differs
-            else (self.improved(group), None)
-        )
+        if differs:
+            return ([], effects.Improve(planner, group, last, fabric))
+        return (self.improved(group), None)
 
     def improved(self, group: Group, instead: Instead | None = None) -> list[Effect]:
         """Return the fact that the plan that was chosen for a group is in force, or another one in
@@ -368,10 +383,8 @@ class Searches:
         watch.times_s[job].append(time_s)
         if watch.iterations[job] % JUDGED:
             return []
-        measured_s, predicted_s = (
-            fmean(watch.times_s[job]),
-            alone_s * chosen.choice.best.slowdowns[job],
-        )
+        measured_s = fmean(watch.times_s[job])
+        predicted_s = alone_s * chosen.choice.best.slowdowns[job]
         is_off = abs(measured_s - predicted_s) > OFF * predicted_s
         # Of jobs that do not run, predictions for the others say nothing.
         whole = min(watch.iterations[one] for one in group) >= JUDGED * watch.patience

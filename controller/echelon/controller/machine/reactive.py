@@ -61,7 +61,8 @@ class ActiveFlows:
         }
         self._paths = {(flow.job, flow.flow): flow.path for flow in plan.flows}
         self._finished: dict[FlowKey, int] = {}
-        before, self.active = self.active, {}
+        before = self.active
+        self.active = {}
         for key, flow in before.items():
             same = (self._sizes.get(key), self._echelonflows.get(key)) == (
                 flow.size_bytes,
@@ -203,8 +204,10 @@ class Reactions:
     def follow_plan(self, planned: Planned) -> list[Effect]:
         """Follow a new plan, which knows nothing of the flows that are under way."""
         if not planned.plan.reactive:
-            self._flows, self._anew = None, False
-            waiting, self._waiting = self._waiting, []
+            self._flows = None
+            self._anew = False
+            waiting = self._waiting
+            self._waiting = []
             return [*self.finish(), *(effects.AcknowledgeDigests(report) for report, _ in waiting)]
         if self._flows is None:
             self._flows = ActiveFlows(planned.jobs, planned.plan)
@@ -227,7 +230,8 @@ class Reactions:
         """
         if self._stage != "idle" or self._flows is None or not (self._waiting or self._anew):
             return []
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         changed = [self._flows.note_events(events) for _, events in waiting]
         self._taken = [report for report, _ in waiting]
         if not (any(changed) or self._anew):
@@ -271,16 +275,21 @@ class Reactions:
     def decide(self, planner: Planner, last: Planned, fabric: Fabric) -> effects.Decide:
         """Return the work of the decision that is due."""
         assert self._flows is not None
-        self._stage, self._anew = "deciding", False
+        self._stage = "deciding"
+        self._anew = False
         return effects.Decide(planner, self._flows.due(), last, fabric)
 
     def decided(self, version: int) -> list[Effect]:
         """Wait for switches to acknowledge a decision, which is being installed."""
-        self._stage, self.holding = "holding", version
+        self._stage = "holding"
+        self.holding = version
         return [effects.SetAlarm(events.Alarm("hold", version), HOLD_S)]
 
     def finish(self) -> list[Effect]:
         """End the decision under way, and acknowledge its reports."""
-        taken, self._taken = self._taken, []
-        self._stage, self.holding, self._awaited = "idle", None, {}
+        taken = self._taken
+        self._taken = []
+        self._stage = "idle"
+        self.holding = None
+        self._awaited = {}
         return [effects.AcknowledgeDigests(report) for report in taken]

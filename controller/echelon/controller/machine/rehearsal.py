@@ -72,7 +72,8 @@ def outcome(
     before: Situation, after: Situation, whole: Fabric, make_policy: MakePolicy
 ) -> ChangeOutcome:
     """Compare two plans. `whole` is the fabric with all links."""
-    was, now = before.planned, after.planned
+    was = before.planned
+    now = after.planned
     differences = (difference(was.intents[name], intent) for name, intent in now.intents.items())
     concerned = _concerned(was, now)
     slow_before: Mapping[str, float] = {}
@@ -128,14 +129,13 @@ class _Run:
         """Return the slowdown of each job."""
         plan = self.of.planned.plan
         names = {job.name for job in self.jobs}
-        planner: FluidPlanner = (
-            make_policy(self.of.policy) if plan.reactive else _Fixed(_part(plan, names))
-        )
-        return (
-            predicted_slowdowns(self.jobs, self.of.fabric, planner, self.alone_s, rounds)
-            if self.jobs
-            else {}
-        )
+        if plan.reactive:
+            planner: FluidPlanner = make_policy(self.of.policy)
+        else:
+            planner = _Fixed(_part(plan, names))
+        if self.jobs:
+            return predicted_slowdowns(self.jobs, self.of.fabric, planner, self.alone_s, rounds)
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,9 @@ class Following:
         other_jobs = map(is_not, jobs.values(), map(jobs_before.get, jobs))
         other_flows = map(is_not, map(by_job.get, jobs), map(flows_before.get, jobs))
         for name in compress(jobs, map(or_, other_jobs, other_flows)):
-            registered, flows, known = jobs[name], by_job[name], self._jobs.get(name)
+            registered = jobs[name]
+            flows = by_job[name]
+            known = self._jobs.get(name)
             self._jobs[name] = _Followed(
                 registered, flows, None if known is None else known.head_at
             )
@@ -156,7 +158,9 @@ class Following:
         """
         known = self._jobs.get(job.name)
         is_same = known is not None and known.registered.is_expected_as(job)
-        return self._tracker.corrections(job.name) if is_same else None
+        if is_same:
+            return self._tracker.corrections(job.name)
+        return None
 
     def head_at(self, job: str) -> float | None:
         """Return when the head flow of a job started last, in seconds since the epoch; None: it was
@@ -167,7 +171,9 @@ class Following:
 
     def view(self, job: str) -> JobView | None:
         """Return what was seen of a job; None: the job is in no plan."""
-        return self._tracker.view(job) if job in self._tracker else None
+        if job in self._tracker:
+            return self._tracker.view(job)
+        return None
 
 
 MOST_CONNECTIONS = 4096
@@ -194,7 +200,9 @@ def reported_protocol(spec: JobSpec) -> str | None:
     """Return the protocol of the connections that agents report of a job, tcp or roce; None: they
     report none.
     """
-    return None if spec.recognition.by != "agent" else spec.recognition.protocol or "tcp"
+    if spec.recognition.by != "agent":
+        return None
+    return spec.recognition.protocol or "tcp"
 
 
 def checked_connections(

@@ -103,12 +103,16 @@ class Requests:
     def saved(self, request: int, now: Instant) -> list[Effect]:
         """Apply and answer a change that is saved."""
         change = self._turns.get(request)
-        return [] if change is None else [*self._apply(change, now), *self._next(change.asked, now)]
+        if change is None:
+            return []
+        return [*self._apply(change, now), *self._next(change.asked, now)]
 
     def failed(self, request: int, error: ServiceError, now: Instant) -> list[Effect]:
         """Refuse a change that is not saved."""
         change = self._turns.get(request)
-        return [] if change is None else self._refuse(change.asked, error, now)
+        if change is None:
+            return []
+        return self._refuse(change.asked, error, now)
 
     def close(self, error: ServiceError) -> list[Effect]:
         """Refuse all changes but those on their way to the store, which are answered when it has
@@ -194,7 +198,8 @@ class Requests:
 
     def _registered(self, asked: events.RegisterJob, now: Instant) -> RegisteredJob:
         """Return the job as it would be: the very same object if nothing changes."""
-        name, spec = asked.spec.job, asked.spec
+        name = asked.spec.job
+        spec = asked.spec
         before = self._jobs.jobs.get(name)
         if before is not None:
             if before.spec == spec:
@@ -251,7 +256,8 @@ class Requests:
         return self._jobs.whole_fabric
 
     def _links_with(self, asked: events.SetLink) -> frozenset[LinkEnds]:
-        fabric, ends = self._fabric, ends_of(asked.a, asked.b)
+        fabric = self._fabric
+        ends = ends_of(asked.a, asked.b)
         if all(ends_of(cable.a.node, cable.b.node) != ends for cable in fabric.cables):
             raise UnknownError(
                 f"there is no link between '{asked.a}' and '{asked.b}' in fabric '{fabric.name}'",
@@ -348,7 +354,8 @@ class Requests:
         return [effects.Save(change.asked.request, changes)]
 
     def _apply(self, change: Change, now: Instant) -> list[Effect]:
-        asked, job = change.asked, change.job
+        asked = change.asked
+        job = change.job
         match asked:
             case events.RegisterJob(request):
                 assert job is not None
@@ -389,7 +396,9 @@ class Requests:
             case events.MoveLinks(request) | events.TurnLinks(request):
                 assert change.wiring is not None
                 self._jobs.use_wiring(change.wiring)
-                return [] if request == OWN else [effects.Answer(request, change.wiring)]
+                if request == OWN:
+                    return []
+                return [effects.Answer(request, change.wiring)]
 
     def _keep(self, job: RegisteredJob, now: Instant) -> None:
         self._jobs.keep(job)
@@ -398,7 +407,10 @@ class Requests:
     def _refuse(
         self, asked: ChangeRequest, error: ServiceError | DocumentError, now: Instant
     ) -> list[Effect]:
-        told = [] if asked.request == OWN else [effects.Refuse(asked.request, error)]
+        if asked.request == OWN:
+            told = []
+        else:
+            told = [effects.Refuse(asked.request, error)]
         return [*told, *self._next(asked, now)]
 
     def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
@@ -507,7 +519,8 @@ class DryRuns:
 
     def close(self, error: ServiceError) -> list[Effect]:
         """Refuse all."""
-        asked, self._asked = self._asked, {}
+        asked = self._asked
+        self._asked = {}
         self._due.clear()
         return [effects.Refuse(request, error) for request in asked]
 
@@ -517,8 +530,11 @@ class DryRuns:
 
     def _wanted(self, change: Change) -> PlanRequest:
         """Return what would be planned after a change."""
-        store, asked = self._jobs, change.asked
-        jobs, fabric, policy = store.jobs, store.fabric, store.policy
+        store = self._jobs
+        asked = change.asked
+        jobs = store.jobs
+        fabric = store.fabric
+        policy = store.policy
         match asked:
             case events.RegisterJob() | events.ReportDistances() | events.ReportConnections():
                 assert change.job is not None

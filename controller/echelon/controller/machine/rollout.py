@@ -65,6 +65,6 @@ class Rollout:
     def _next(self) -> list[Effect]:
         self._version, intents = self._left.popleft()
         install = Install(self._version, intents)
-        return (
-            [install, SetAlarm(Alarm("step", self._version), STEP_S)] if self._left else [install]
-        )
+        if self._left:
+            return [install, SetAlarm(Alarm("step", self._version), STEP_S)]
+        return [install]

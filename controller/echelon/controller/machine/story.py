@@ -106,7 +106,8 @@ class Stories:
         if not records:
             return ()
         parts = [records, self._for_all, *(self._switches.get(name, ()) for name in switches or ())]
-        first, last = records[0].number, records[-1].number
+        first = records[0].number
+        last = records[-1].number
         return [
             record
             for record in merge(*parts, key=attrgetter("number"))
@@ -138,7 +139,8 @@ class Stories:
         text = one_line(text)
         if len(text) > LONGEST:
             text = f"{text[: LONGEST - 3]}..."
-        number, times = next(self._numbers), 1
+        number = next(self._numbers)
+        times = 1
         if records and (records[-1].kind, records[-1].text) == (kind, text):
             # A store that is down for an hour must not push out what was before.
             times += records.pop().times
@@ -172,7 +174,8 @@ def _all(text: str) -> Saying:
 
 def _saving(text: str) -> Saying:
     """Return what to say of a change, or of the numbers of a plan, which no request asks for."""
-    change, numbers = _request(f"the change {text}"), _all(f"the plan's numbers {text}")
+    change = _request(f"the change {text}")
+    numbers = _all(f"the plan's numbers {text}")
     return lambda news: numbers(news) if news.request is None else change(news)
 
 

@@ -49,12 +49,16 @@ class Wiring:
     @cached_property
     def going(self) -> tuple[CableLink, ...]:
         """Return the links that will be gone, or at other ports."""
-        return () if self.then is None else _missing(self.now, self.then)
+        if self.then is None:
+            return ()
+        return _missing(self.now, self.then)
 
     @cached_property
     def coming(self) -> tuple[CableLink, ...]:
         """Return the links that will be new, or at other ports."""
-        return () if self.then is None else _missing(self.then, self.now)
+        if self.then is None:
+            return ()
+        return _missing(self.then, self.now)
 
     @cached_property
     def avoided(self) -> frozenset[LinkEnds]:
@@ -71,7 +75,8 @@ class Wiring:
         """Return what was saved; None: the file has other links since."""
         if document["file"] != _rows(file):
             return None
-        now, then = document["now"], document["then"]
+        now = document["now"]
+        then = document["then"]
         same = now == document["file"]
         return cls(
             file if same else _rewired(file, now),
@@ -109,9 +114,10 @@ def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
                     continue
                 wanted = free[node]
                 if first != "any":
-                    port = (
-                        link.ports.get(node) if first == "fixed" else now.port_to.get((node, other))
-                    )
+                    if first == "fixed":
+                        port = link.ports.get(node)
+                    else:
+                        port = now.port_to.get((node, other))
                     wanted = [] if port is None else [port]
                 ends = [LinkEnd(node, port) for port in wanted if port in free[node]]
                 end = next((one for one in ends if rate_bps[one] == link.rate), None)
@@ -119,7 +125,10 @@ def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
                     found[number, node] = end
                     free[node].remove(end.port)
                 elif first == "any" or (first == "fixed" and wanted):
-                    which = "it has no" if first == "any" else f"port {wanted[0]} is no"
+                    if first == "any":
+                        which = "it has no"
+                    else:
+                        which = f"port {wanted[0]} is no"
                     raise RefusedError(
                         f"'{node}' cannot be linked to '{other}': {which} free port of"
                         f" {rate_words(link.rate)} in the fabric file {_SAVED}",
@@ -144,11 +153,10 @@ def _check_nodes(file: Fabric, other: Fabric) -> None:
         for name in [*before, *after]:
             if before.get(name) == after.get(name):
                 continue
-            what = (
-                "is missing"
-                if name not in after
-                else "would have another number (keep the order of names)"
-            )
+            if name not in after:
+                what = "is missing"
+            else:
+                what = "would have another number (keep the order of names)"
             if name not in before:
                 what = f"is not in fabric '{file.name}' ({suggestion(name, before)})"
             raise RefusedError(

@@ -150,7 +150,8 @@ def load_service_config(
 
     Raises `DocumentError`, which names the file at fault: this one or the fabric's.
     """
-    file, name = Path(path).absolute(), str(path)
+    file = Path(path).absolute()
+    name = str(path)
     spec = parse_document(ServiceSpec, read_document(path), name)
     fabric_file = file.parent / spec.fabric
     if not fabric_file.is_file():
@@ -218,7 +219,10 @@ class _SwitchReader:
         targets: Mapping[str, Target[Any]],
         tls: TlsFiles | None,
     ) -> None:
-        self._file, self._directory, self._targets, self._tls = file, directory, targets, tls
+        self._file = file
+        self._directory = directory
+        self._targets = targets
+        self._tls = tls
         self._ports: dict[str, list[int]] = {name: [] for name in fabric.switches}
         for node, port in fabric.neighbour:
             if node in self._ports:
@@ -255,7 +259,10 @@ class _SwitchReader:
         try:
             return parse_document(self._models[target.name], data, self._file, context)
         except DocumentError as error:
-            path = f"switches.{name}.{error.path}" if error.path else f"switches.{name}"
+            if error.path:
+                path = f"switches.{name}.{error.path}"
+            else:
+                path = f"switches.{name}"
             raise DocumentError(self._file, path, error.reason) from None
 
 

@@ -56,7 +56,9 @@ class ListenAddress:
     def __str__(self) -> str:
         if self.host is None:
             return f"unix:{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if ":" in self.host:
+            return f"[{self.host}]:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 def store_url(text: str, directory: Path) -> str:
@@ -72,7 +74,8 @@ def store_url(text: str, directory: Path) -> str:
         raise ValueError(
             "is not the URL of a store (write it as sqlite:state.db or etcd://host:2379/name)"
         )
-    scheme, rest = match["scheme"], match["rest"]
+    scheme = match["scheme"]
+    rest = match["rest"]
     if scheme not in stores():
         hint = plug_in("echelon.stores", scheme)
         raise ValueError(
@@ -93,7 +96,10 @@ _DEFAULT_STORE = SecretStr("sqlite:state.db")
 
 def _endpoint(value: object, example: str, lowest_port: int) -> tuple[str, int]:
     """Return host and port in ``host:port``. Raise `ValueError`."""
-    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str):
+        match = _ADDRESS.fullmatch(value)
+    else:
+        match = None
     # Unquoted, YAML reads some of these as numbers to the base 60.
     if match is None or not lowest_port <= int(match["port"]) <= 65535:
         raise ValueError(f'{shown(value)} is not an address (write it in quotes, as "{example}")')

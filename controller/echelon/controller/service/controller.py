@@ -58,9 +58,9 @@ class ControllerService:
     @property
     def fabric(self) -> Fabric:
         """Return the fabric with all links: for a standby, as its file has it."""
-        return (
-            self.config.fabric if self.leading is None else self.leading.machine.jobs.whole_fabric
-        )
+        if self.leading is None:
+            return self.config.fabric
+        return self.leading.machine.jobs.whole_fabric
 
     @property
     def in_force(self) -> InForce:

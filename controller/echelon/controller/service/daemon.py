@@ -108,7 +108,10 @@ class _Daemon:
     def __init__(self, config: ServiceConfig, read: Callable[[], ServiceConfig]) -> None:
         self._config = config
         self._read = read
-        self._tokens = None if config.api.tokens is None else TokensFile(config.api.tokens)
+        if config.api.tokens is None:
+            self._tokens = None
+        else:
+            self._tokens = TokensFile(config.api.tokens)
         self._metrics = Metrics(version("echelon-p4"))
         self._service = ControllerService(config, started_at=time.time())
         self._stopping = asyncio.Event()
@@ -226,7 +229,8 @@ class _Daemon:
             self._changed.set()
 
     def _observe(self, exchange: Exchange) -> None:
-        route, role = exchange.route or None, exchange.role
+        route = exchange.route or None
+        role = exchange.role
         self._metrics.count(
             RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s)
         )
@@ -241,10 +245,11 @@ class _Daemon:
         while True:
             try:
                 leader = await store.leader()
-                self._service.leader_url, self._service.problem = (
-                    (None if leader is None else leader.url),
-                    None,
-                )
+                if leader is None:
+                    self._service.leader_url = None
+                else:
+                    self._service.leader_url = leader.url
+                self._service.problem = None
             except StoreError as error:
                 self._service.leader_url, self._service.problem = None, str(error)
             await asyncio.sleep(_LEADER_POLL_S)
@@ -282,7 +287,8 @@ class _Daemon:
             self._changed.clear()
             leader = Leader(self._config, store, leadership, self._metrics)
             await leader.open()
-            self._service.leading, self._service.beginning = leader, None
+            self._service.leading = leader
+            self._service.beginning = None
             log.info("leading", term=leadership.term)
             await _until((leadership.lost, self._changed), leader.run())
             self._service.leading = None
@@ -353,7 +359,8 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
         was_quiet = was_starting = has_started = False
         while True:
             await asyncio.sleep(_COLLECT_PERIOD_S)
-            now_quiet, now_starting = is_quiet(), is_starting()
+            now_quiet = is_quiet()
+            now_starting = is_starting()
             stays_quiet = now_quiet and was_quiet
             if (was_starting and not now_starting) or (has_started and stays_quiet):
                 # To look for garbage among what the first plan has made, and the first entries of

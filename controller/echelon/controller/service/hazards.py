@@ -31,7 +31,10 @@ def is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host.lower() == "localhost"
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
+    else:
+        mapped = None
     return (mapped or address).is_loopback
 
 
@@ -80,7 +83,10 @@ def hazards(config: ServiceConfig) -> list[str]:
         if switch.tls is None and _is_remote(switch.address)
     ]
     if plain:
-        more = f" and {len(plain) - _NAMED} more" if len(plain) > _NAMED else ""
+        if len(plain) > _NAMED:
+            more = f" and {len(plain) - _NAMED} more"
+        else:
+            more = ""
         found.append(
             f"the network carries the sessions with {', '.join(plain[:_NAMED])}{more} without TLS:"
             " others on it can read them and write to these switches (give tls)"
@@ -118,11 +124,9 @@ def readable_by_others(path: Path) -> str | None:
         mode = path.stat().st_mode
     except OSError:
         return None
-    return (
-        f"{path} can be read by every user of this machine (chmod o-rwx {path})"
-        if mode & stat.S_IROTH
-        else None
-    )
+    if mode & stat.S_IROTH:
+        return f"{path} can be read by every user of this machine (chmod o-rwx {path})"
+    return None
 
 
 def _is_remote(address: str) -> bool:

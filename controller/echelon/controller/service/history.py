@@ -56,7 +56,8 @@ class Hour(Generic[K]):
 
     def put(self, key: K, at_s: float, values: Sequence[float]) -> None:
         """Take note of values; `nan` stands for one that is not known."""
-        step, width = int(at_s // STEP_S), self._width
+        step = int(at_s // STEP_S)
+        width = self._width
         row = self._rows.pop(key, None)
         if row is None:
             if len(self._rows) >= self._most:
@@ -87,7 +88,8 @@ class Hour(Generic[K]):
         `score` is by a key and all values that are kept of it; those with the highest come first.
         It may be called in another thread than `put`.
         """
-        last, width = int(at_s // STEP_S), self._width
+        last = int(at_s // STEP_S)
+        width = self._width
         rows = [
             (key, row) for key, row in list(self._rows.items()) if among is None or key in among
         ]

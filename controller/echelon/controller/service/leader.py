@@ -133,7 +133,8 @@ class Leader(MachineLoop):
 
         Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
         """
-        snapshot, config = await self._store.load(), self._config
+        snapshot = await self._store.load()
+        config = self._config
         if not config.accept_empty and not any(snapshot.documents.values()):
             await self._check_unmarked()
         self.trail = Trail(snapshot["events"])
@@ -244,7 +245,10 @@ class Leader(MachineLoop):
             log.exception("an event could not be handled", kind=type(event).__name__)
             request = getattr(event, "request", None)
             failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
-            todo = [] if request is None else [effects.Refuse(request, failed)]
+            if request is None:
+                todo = []
+            else:
+                todo = [effects.Refuse(request, failed)]
         if self._config.check_invariants and not self._is_sound(todo):
             return
         self._about = self.trail.fields(getattr(event, "request", None))
@@ -256,7 +260,8 @@ class Leader(MachineLoop):
 
     def _is_sound(self, todo: Sequence[Effect]) -> bool:
         """Return whether the machine's invariants hold. If not, end before the step's effects."""
-        since, self._checked = self._checked, self.machine.in_force
+        since = self._checked
+        self._checked = self.machine.in_force
         try:
             check_invariants(self.machine, todo, since)
         except InvariantError as error:
@@ -455,7 +460,9 @@ class Leader(MachineLoop):
             self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
 
     async def _advance_move(self, effect: effects.AdvanceMove) -> None:
-        config, wiring, problem = self._config, effect.wiring, None
+        config = self._config
+        wiring = effect.wiring
+        problem = None
         if wiring.begun:
             problem = await moving.switched(config.move_command, config.file.parent, wiring)
         else:
@@ -466,7 +473,8 @@ class Leader(MachineLoop):
         """Raise the term above that of another primary, which cannot have the lease: this
         controller holds it.
         """
-        switch, election_id = effect.switch, effect.election_id
+        switch = effect.switch
+        election_id = effect.election_id
         try:
             term = await self._leadership.raise_term(
                 outranking(election_id, time.time_ns() // 1000, self.term)

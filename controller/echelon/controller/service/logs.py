@@ -81,7 +81,8 @@ class RepetitionLimit(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
-        kind, now = _kind(record), self._clock()
+        kind = _kind(record)
+        now = self._clock()
         window = self._windows.get(kind)
         if window is None or now - window.began_at >= WINDOW_S:
             if window is not None and window.records > MOST:
@@ -95,9 +96,10 @@ class RepetitionLimit(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> Hashable:
-    fields: Mapping[str, object] = (
-        record.msg if isinstance(record.msg, dict) else {"event": record.msg}
-    )
+    if isinstance(record.msg, dict):
+        fields: Mapping[str, object] = record.msg
+    else:
+        fields = {"event": record.msg}
     # Libraries put addresses of objects into later lines.
     event = str(fields["event"]).partition("\n")[0]
     return (

@@ -43,9 +43,13 @@ async def drained(switches: Switches, wiring: Wiring, most_s: float) -> None:
         for end in (cable.a, cable.b)
         if end.node in wiring.now.switches
     ]
-    slowest_bps = min(cable.rate_bps for cable in wiring.going) if wiring.going else 1
+    if wiring.going:
+        slowest_bps = min(cable.rate_bps for cable in wiring.going)
+    else:
+        slowest_bps = 1
     quiet_s = max(_QUIET_S, 2 * 8 * _LARGEST_BYTES / slowest_bps)
-    over_s, before = time.monotonic() + most_s, None
+    over_s = time.monotonic() + most_s
+    before = None
     while (left_s := over_s - time.monotonic()) > 0:
         now = await _counts(switches, {(end.node, end.port) for end in ends})
         if now is not None and now == before:
@@ -71,7 +75,9 @@ async def _counts(
         for place, one in of_switch.items()
         if (name, place[0]) in ports
     }
-    return counts if {(switch, port) for switch, port, _ in counts} == ports else None
+    if {(switch, port) for switch, port, _ in counts} == ports:
+        return counts
+    return None
 
 
 async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> str | None:
@@ -102,8 +108,6 @@ async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> s
             process.kill()
             await process.wait()
     text = one_line(said.decode(errors="replace"))
-    return (
-        None
-        if process.returncode == 0
-        else f"{command[0]} ended with status {process.returncode}: {text}"
-    )
+    if process.returncode == 0:
+        return None
+    return f"{command[0]} ended with status {process.returncode}: {text}"

@@ -160,7 +160,12 @@ class Switches:
                     self._troubled.add(switch)
                 elif state == "ready":
                     self._troubled.discard(switch)
-                say = log.warning if problem else log.debug if usual else log.info
+                if problem:
+                    say = log.warning
+                elif usual:
+                    say = log.debug
+                else:
+                    say = log.info
                 say("switch", switch=switch, state=state, problem=problem)
             case SwitchConnected(switch):
                 self._metrics.count(facts.SwitchSessionOpened(switch))
@@ -187,7 +192,8 @@ class Switches:
 
 
 def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
-    fabric, target = config.fabric, TARGETS[switch.target]
+    fabric = config.fabric
+    target = TARGETS[switch.target]
     rates = {
         port: fabric.rate_bps[node, to]
         for (node, to), port in fabric.port_to.items()

@@ -74,9 +74,9 @@ class Metric:
             (switch,) if label == "switch" and switch else known
             for label, known in self.labels.items()
         ]
-        return (
-            product(*values) if self.labels and (switch is None or "switch" in self.labels) else ()
-        )
+        if self.labels and (switch is None or "switch" in self.labels):
+            return product(*values)
+        return ()
 
 
 def _of(fact: type[F], change: Callable[[F], Change]) -> Changes:
@@ -525,7 +525,8 @@ class Metrics:
                     for values in metric.series(switch):
                         self._made[metric.name].labels(*values)
         for metric, change_by in self._by_fact.get(type(fact), ()):
-            made, change = self._made[metric.name], change_by(fact)
+            made = self._made[metric.name]
+            change = change_by(fact)
             for labels, value in change.items() if isinstance(change, Mapping) else [((), change)]:
                 values = (labels,) if isinstance(labels, str) else labels
                 if _JOB in metric.labels:
@@ -613,7 +614,10 @@ def _error(event: str, **fields: object) -> Lines:
 
 def named(jobs: Sequence[str]) -> str:
     """Return the names of jobs on one line."""
-    more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+    if len(jobs) > _NAMED:
+        more = f" and {len(jobs) - _NAMED} more"
+    else:
+        more = ""
     return ", ".join(jobs[:_NAMED]) + more
 
 

@@ -97,7 +97,9 @@ class Trail:
         known.
         """
         asked = None if number is None else self._asked.get(number)
-        return {} if asked is None else {"request": asked[0].request, "client": asked[0].client}
+        if asked is None:
+            return {}
+        return {"request": asked[0].request, "client": asked[0].client}
 
     def recorded(self, number: int | None, changes: Changes) -> Changes:
         """Return the changes of a request with their record."""

@@ -82,7 +82,9 @@ class WorkProcess:
 
     def close(self) -> None:
         """End the process. More work starts a new one."""
-        process, self._process, self._ended = self._process, None, False
+        process = self._process
+        self._process = None
+        self._ended = False
         if process is not None:
             process.kill()
             with suppress(BrokenPipeError), process:

@@ -144,7 +144,8 @@ def fat_tree(k: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) 
         )
     half = k // 2
     _check_size(k * half * half, 3 * k * half * half)
-    pods, rows = range(k), range(half)
+    pods = range(k)
+    rows = range(half)
     hosts: dict[str, str] = {}
     down: list[Link] = []
     up: list[Link] = []

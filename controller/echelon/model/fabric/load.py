@@ -307,7 +307,8 @@ class FabricSpec(Section):
             neighbours[a].append(b)
             neighbours[b].append(a)
         first = next(iter(self.hosts))
-        reached, frontier = {first}, [first]
+        reached = {first}
+        frontier = [first]
         while frontier:
             fresh = [node for node in neighbours[frontier.pop()] if node not in reached]
             reached.update(fresh)
@@ -361,7 +362,8 @@ def load_fabric_spec(path: str | Path) -> FabricSpec:
 def _hosts(spec: FabricSpec) -> dict[str, Host]:
     hosts = {}
     for index, (name, host) in enumerate(spec.hosts.items()):
-        high, low = index // 250, index % 250 + 1
+        high = index // 250
+        low = index % 250 + 1
         ipv4 = host.ipv4 or f"10.0.{high}.{low}"
         hosts[name] = Host(name, ipv4, host.mac or f"02:00:00:00:{high:02x}:{low:02x}")
     return hosts

@@ -57,7 +57,8 @@ class ShortestPaths:
     ) -> None:
         self.nodes = {*hosts, *switches}
         self._otherwise = otherwise
-        self._hosts, self._switches = hosts, switches
+        self._hosts = hosts
+        self._switches = switches
         self._edges: dict[str, tuple[str, ...]] = {}
         """The edge switches of each host, sorted."""
         between = []
@@ -77,7 +78,9 @@ class ShortestPaths:
         """Return what is between the ends of each of the shortest paths between two hosts, sorted,
         or of each of the trees among several. Raises `NoRouteError`."""
         try:
-            return self._trees(ends) if len(ends) > 2 else self._connected(*ends)
+            if len(ends) > 2:
+                return self._trees(ends)
+            return self._connected(*ends)
         except NoRouteError:
             if self._otherwise is None:
                 raise
@@ -142,7 +145,9 @@ class ShortestPaths:
         Raises `NoRouteError`.
         """
         paths = self.switches(*ends)
-        return path if path is not None and path[1:-1] in paths else ()
+        if path is not None and path[1:-1] in paths:
+            return path
+        return ()
 
     @cached_property
     def edges(self) -> Sequence[str]:
@@ -374,7 +379,10 @@ class Fabric:
         """Return the shortest paths; those over links that are down are for nodes without any other
         path.
         """
-        otherwise = replace(self, down=frozenset()).shortest_paths if self.down else None
+        if self.down:
+            otherwise = replace(self, down=frozenset()).shortest_paths
+        else:
+            otherwise = None
         return ShortestPaths(self.hosts, self.switches, self.usable_links, otherwise)
 
     @cached_property

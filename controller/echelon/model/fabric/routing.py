@@ -126,14 +126,13 @@ def chooser(name: str) -> PathChooser:
     saying what there is, or why nothing can choose paths so."""
     found = _choices()
     if name not in found:
-        old = (
-            ""
-            if found
-            else (
+        if found:
+            old = ""
+        else:
+            old = (
                 "; the installed package is older than its source tree: run pip install"
                 " --editable ."
             )
-        )
         raise ValueError(f"'{name}' is no choice of paths ({suggestion(name, sorted(found))}){old}")
     made: PathChooser = found[name].load()()
     return made

@@ -139,7 +139,8 @@ class _Graph:
 
     def _waits_for_consumer(self, late: int, early: int) -> bool:
         """Return whether there is a path from `early` to `late` that computes."""
-        stack, seen = [(late, False)], {(late, False)}
+        stack = [(late, False)]
+        seen = {(late, False)}
         while stack:
             at, computed = stack.pop()
             spend(len(self._before[at]))

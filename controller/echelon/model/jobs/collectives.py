@@ -441,7 +441,9 @@ class AllReduceHalf(Algorithm):
     """Whether it is the half that adds up."""
 
     def rounds(self, ranks: int) -> Iterator[Round]:
-        return self.whole.reduce(ranks) if self.adds else self.whole.spread(ranks)
+        if self.adds:
+            return self.whole.reduce(ranks)
+        return self.whole.spread(ranks)
 
     def chunks(self, ranks: int) -> int:
         return self.whole.chunks(ranks)
@@ -570,9 +572,11 @@ class Gloo(Algorithm):
     def _transfer(self, rank: int, phase: int, number: int, ranks: int) -> Transfer:
         passed_on, half = divmod(number, _AT_A_TIME)
         if self.adds:
-            dst, chunk = rank - 1, rank + (phase == 0) + passed_on
+            dst = rank - 1
+            chunk = rank + (phase == 0) + passed_on
         else:
-            dst, chunk = rank + 1, rank - passed_on
+            dst = rank + 1
+            chunk = rank - passed_on
         first = chunk % ranks * _AT_A_TIME + half
         return Transfer(rank, dst % ranks, range(first, first + 1))
 
@@ -592,7 +596,8 @@ class Gloo(Algorithm):
         """Return the flows, and a flow of one byte for each word: ``NAME-k1-c2`` is the second
         rank's in round 1.
         """
-        ranks, each = len(group), _AT_A_TIME * (len(group) - 1)
+        ranks = len(group)
+        each = _AT_A_TIME * (len(group) - 1)
         steps: dict[str, Flow] = {}
         after: dict[str, tuple[str, ...]] = {}
         first: dict[str, tuple[str, ...]] = {}

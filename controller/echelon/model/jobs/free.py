@@ -181,7 +181,9 @@ def ranks_of(node: Step) -> tuple[str, ...]:
 
 
 def _starters(node: Step) -> tuple[str, ...]:
-    return (node.src,) if isinstance(node, Flow) else ranks_of(node)
+    if isinstance(node, Flow):
+        return (node.src,)
+    return ranks_of(node)
 
 
 def _listed(ranks: Sequence[str]) -> str:
@@ -190,7 +192,12 @@ def _listed(ranks: Sequence[str]) -> str:
 
 
 def _check_ranks(at: int, node: Step, ranks: set[str], ranks_per_worker: int) -> None:
-    key = "rank" if isinstance(node, ComputeUnit) else "send" if isinstance(node, Flow) else "group"
+    if isinstance(node, ComputeUnit):
+        key = "rank"
+    elif isinstance(node, Flow):
+        key = "send"
+    else:
+        key = "group"
     own = ranks_of(node)
     for rank in own:
         if rank not in ranks:
@@ -233,7 +240,10 @@ def _algorithm(node: CollectiveStep, at: int = 0) -> Algorithm:
     if algorithms is None:
         reason = f"'{node.operation}' is not a collective (use {', '.join(OPERATIONS)})"
         raise FreeGraphError(at, "collective", reason, "not-allowed")
-    name = next(iter(algorithms)) if node.algorithm is None else node.algorithm
+    if node.algorithm is None:
+        name = next(iter(algorithms))
+    else:
+        name = node.algorithm
     if name not in algorithms:
         reason = f"'{name}' is no algorithm of '{node.operation}' (use {', '.join(algorithms)})"
         raise FreeGraphError(at, "algorithm", reason, "not-allowed")
@@ -343,7 +353,8 @@ def _placed(
                 ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch)
             )
             continue
-        src, dst = host_of[step.src], host_of[step.dst]
+        src = host_of[step.src]
+        dst = host_of[step.dst]
         if src != dst or step.among:
             among = tuple(host_of[rank] for rank in step.among)
             flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch, among))

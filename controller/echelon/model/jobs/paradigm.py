@@ -85,7 +85,9 @@ class Paradigm(Section):
 def _scaled(value: object, factor: Fraction) -> object:
     if isinstance(value, tuple):
         return tuple(_scaled(item, factor) for item in value)
-    return value * factor if isinstance(value, Fraction) else value
+    if isinstance(value, Fraction):
+        return value * factor
+    return value
 
 
 GROUP = "echelon.paradigms"
@@ -113,7 +115,8 @@ def registered() -> Paradigms:
     broken: dict[str, str] = {}
     origins: dict[str, str] = {}
     for entry in sorted(entry_points(group=GROUP)):
-        name, origin = entry.name, _origin(entry)
+        name = entry.name
+        origin = _origin(entry)
         if origins.setdefault(name, origin) != origin:
             sections.pop(name, None)
             broken[name] = f"is registered by {origins[name]} and {origin} (remove one)"

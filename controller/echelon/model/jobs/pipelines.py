@@ -141,7 +141,10 @@ def _crossings(passes: Sequence[Pass], stages: int) -> list[Crossing]:
     produced |= {f"gradient-s{s}": [] for s in range(stages, 1, -1)}
     for each in passes:
         if 1 <= each.consumer.stage <= stages:
-            kind = "activation" if each.direction == "forward" else "gradient"
+            if each.direction == "forward":
+                kind = "activation"
+            else:
+                kind = "gradient"
             produced[f"{kind}-s{each.stage}"].append(each)
     return [Crossing(name, tuple(crossing)) for name, crossing in produced.items() if crossing]
 
@@ -182,7 +185,10 @@ def gpipe(
     passes = gpipe_passes(len(workers), micro_batches)
     if backward_s is None:
         passes = [each for each in passes if each.direction == "forward"]
-    gradients = activation_bytes if gradient_bytes is None else gradient_bytes
+    if gradient_bytes is None:
+        gradients = activation_bytes
+    else:
+        gradients = gradient_bytes
     block, crossings = pipeline(
         passes, workers, forward_s, activation_bytes, backward_s or (), gradients
     )
@@ -254,7 +260,10 @@ def one_f_one_b(
     passes = [
         each for s in range(1, stages + 1) for each in one_f_one_b_passes(s, stages, micro_batches)
     ]
-    gradients = activation_bytes if gradient_bytes is None else gradient_bytes
+    if gradient_bytes is None:
+        gradients = activation_bytes
+    else:
+        gradients = gradient_bytes
     block, crossings = pipeline(passes, workers, forward_s, activation_bytes, backward_s, gradients)
     start_s = earliest_start_s(Job("1f1b", *block.graph()), lambda _: Fraction(0))
     return block.graph(
@@ -340,21 +349,23 @@ def one_f_one_b_rr(
 
     def unit(each: Pass) -> Block:
         stage = stages[each.stage - 1]
-        lasts_s = stage.forward_s if each.direction == "forward" else stage.backward_s
+        if each.direction == "forward":
+            lasts_s = stage.forward_s
+        else:
+            lasts_s = stage.backward_s
         rank = rank_of(each.stage, each.micro_batch)
         return compute(each.unit, rank, lasts_s, each.direction, each.micro_batch)
 
     def sent(each: Pass) -> Block:
         between = stages[min(each.stage, each.consumer.stage) - 1]
-        what, size_bytes = (
-            ("activation", between.activation_bytes)
-            if each.direction == "forward"
-            else ("gradient", between.gradient_bytes)
-        )
-        src, dst = (
-            rank_of(each.stage, each.micro_batch),
-            rank_of(each.consumer.stage, each.micro_batch),
-        )
+        if each.direction == "forward":
+            what = "activation"
+            size_bytes = between.activation_bytes
+        else:
+            what = "gradient"
+            size_bytes = between.gradient_bytes
+        src = rank_of(each.stage, each.micro_batch)
+        dst = rank_of(each.consumer.stage, each.micro_batch)
         return flow(
             f"{what}-s{each.stage}-m{each.micro_batch}", src, dst, size_bytes, each.micro_batch
         )

@@ -57,7 +57,8 @@ class Mesh(Generic[R]):
         offsets = [0]
         for axis in self.axes:
             if axis in along:
-                length, stride = self.axes[axis], self._stride(axis)
+                length = self.axes[axis]
+                stride = self._stride(axis)
                 heads = [head for head in heads if head // stride % length == 0]
                 offsets = [offset + stride * place for offset in offsets for place in range(length)]
         return tuple(tuple(self.ranks[head + offset] for offset in offsets) for head in heads)
@@ -109,7 +110,10 @@ class RankedParadigm(Paradigm):
     def free(self, workers: int) -> FreeGraph:
         """Return one iteration as a free graph."""
         ranks = [str(rank) for rank in range(workers * self.ranks_per_worker)]
-        local_bps = None if self.local_bandwidth is None else Fraction(self.local_bandwidth)
+        if self.local_bandwidth is None:
+            local_bps = None
+        else:
+            local_bps = Fraction(self.local_bandwidth)
         return FreeGraph(self.steps(ranks), self.ranks_per_worker, local_bps)
 
     def flow_count(self, workers: int) -> int:

@@ -257,16 +257,17 @@ class JobSpec(Section):
         1/5 means 20 % too long. `echelon.model.jobs.analysis.with_profile_error` does the same to a
         job.
         """
-        return (
-            self.model_copy(update={self.parallelism: self.paradigm.scaled(1 + error)})
-            if error
-            else self
-        )
+        if error:
+            return self.model_copy(update={self.parallelism: self.paradigm.scaled(1 + error)})
+        return self
 
     @model_validator(mode="wrap")
     @classmethod
     def _check_parallelism(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        name = data.get("parallelism") if isinstance(data, dict) else None
+        if isinstance(data, dict):
+            name = data.get("parallelism")
+        else:
+            name = None
         if isinstance(data, dict) and isinstance(name, list | tuple):
             return validate(_nested(data, name))
         if isinstance(name, str) and name in registered().broken:

@@ -223,7 +223,8 @@ class _Network:
         concerned = [(flow.rank, flow) for flow in self._begun]
         for flow in self._ended:
             concerned += [found for link in flow.links if (found := link.next_concerned(flow.rank))]
-        self._begun, self._ended = [], []
+        self._begun = []
+        self._ended = []
         heapq.heapify(concerned)
         out: list[tuple[_Flow, int]] = []
         last: _Rank | None = None
@@ -329,7 +330,8 @@ class _Run:
         """Remove and return the flows, with their sequence, and compute units, in order, that have
         finished by now.
         """
-        flows, units = [], []
+        flows = []
+        units = []
         while self._due and self._due[0][0] <= self._now:
             _, _, name, flow, version = heapq.heappop(self._due)
             if flow is None:

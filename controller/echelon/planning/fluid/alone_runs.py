@@ -54,7 +54,8 @@ class AloneRuns:
                 )
             found_of[job.name] = found
         self._records |= new
-        self._jobs, self._fabric = of, fabric
+        self._jobs = of
+        self._fabric = fabric
         self._found = dict(zip(of, map(found_of.__getitem__, of), strict=True))
         used = {*map(id, self._found.values())}
         if len(used) < len(self._records):

@@ -138,13 +138,16 @@ def _least(
     steps: Mapping[str, _Step],
 ) -> int:
     """Return the least time of the steps of a part."""
-    heads, tails = _heads(order, before, steps), _heads(order[::-1], behind, steps)
+    heads = _heads(order, before, steps)
+    tails = _heads(order[::-1], behind, steps)
     at: dict[_Cut, list[tuple[int, int, int]]] = {}
     for name in order:
         for cut, work in steps[name].work:
             at.setdefault(cut, []).append((heads[name], work, tails[name]))
     longest = max(heads[name] + steps[name].lasts + tails[name] for name in order)
-    return max(longest, *map(jackson, at.values())) if at else longest
+    if at:
+        return max(longest, *map(jackson, at.values()))
+    return longest
 
 
 def _heads(
@@ -186,7 +189,10 @@ def jackson(tasks: Iterable[tuple[int, int, int]]) -> int:
             heapq.heappush(there, (-coming[index][2], coming[index][1]))
             index += 1
         tail, work = heapq.heappop(there)
-        until = coming[index][0] if index < len(coming) else now + work
+        if index < len(coming):
+            until = coming[index][0]
+        else:
+            until = now + work
         done = min(work, until - now)
         now += done
         if done < work:
@@ -230,7 +236,10 @@ class _Cuts:
     def of(self, ends: Ends, job: str) -> tuple[Fraction, dict[_Cut, Fraction]]:
         """Return the rate of the widest path of a connection (0: it has no links), and the rate of
         each cut that it crosses. Raises `PlanError`."""
-        senders = ends[:-1] if len(ends) > 2 and ends[0] == ends[-1] else ends[:1]
+        if len(ends) > 2 and ends[0] == ends[-1]:
+            senders = ends[:-1]
+        else:
+            senders = ends[:1]
         rates: list[Fraction] = []
         at: dict[_Cut, Fraction] = {}
         for src, dst in ((src, dst) for src in senders for dst in ends[1:] if src != dst):
@@ -257,9 +266,13 @@ class _Cuts:
                 )
             if node not in self._depth:
                 raise PlanError(f"job {job}: the link of '{node}' is drained", job, code="no-route")
-        first, last = [src], [dst]
+        first = [src]
+        last = [dst]
         while first[-1] != last[-1]:
-            side = first if self._depth[first[-1]] >= self._depth[last[-1]] else last
+            if self._depth[first[-1]] >= self._depth[last[-1]]:
+                side = first
+            else:
+                side = last
             if (above := self._up[side[-1]]) is None:
                 raise PlanError(
                     f"job {job}: there is no path from '{src}' to '{dst}'", job, code="no-route"
@@ -285,7 +298,8 @@ def _spanning(
     depth: dict[str, int] = {}
     for root in forest:
         if root not in depth:
-            up[root], depth[root] = None, 0
+            up[root] = None
+            depth[root] = 0
             for above, below in networkx.bfs_edges(forest, root):
                 up[below], depth[below] = above, depth[above] + 1
     return up, depth, {frozenset(link) for link in networkx.bridges(graph)}

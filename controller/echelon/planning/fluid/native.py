@@ -103,8 +103,14 @@ class NativeNetwork:
         self.steps = [_steps(job, order) for job, order in zip(jobs, orders, strict=True)]
         hosts: dict[str, int] = {}
         nodes: dict[str, int] = {}
-        is_flow, amount, host, place, missing, followers = [], [], [], [], [], []
-        first_follower, first_step = [0], [0]
+        is_flow = []
+        amount = []
+        host = []
+        place = []
+        missing = []
+        followers = []
+        first_follower = [0]
+        first_step = [0]
         for job, steps in zip(jobs, self.steps, strict=True):
             names = [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)]
             listed = {name: at for at, name in enumerate(names)}
@@ -383,7 +389,8 @@ class NativeRun:
 
     def record(self, job: int) -> JobRecord[Any]:
         """Return the record of a job."""
-        of, steps = self._network.jobs[job], self._network.steps[job]
+        of = self._network.jobs[job]
+        steps = self._network.steps[job]
         record: JobRecord[Any] = JobRecord(of.name)
         ends = self.ends_s(job)
         values: Sequence[float] = ()
@@ -395,10 +402,14 @@ class NativeRun:
         for number, (start_s, finish_s) in enumerate(ends, start=1):
             iteration: IterationRecord[Any] = IterationRecord(number, start_s, finish_s)
             for step in steps if values else ():
-                begun_s, done_s = values[at], values[at + 1]
+                begun_s = values[at]
+                done_s = values[at + 1]
                 at += 2
                 if begun_s >= 0:
-                    spans = iteration.flows if isinstance(step, Flow) else iteration.computes
+                    if isinstance(step, Flow):
+                        spans = iteration.flows
+                    else:
+                        spans = iteration.computes
                     spans[step.name] = Span(begun_s, None if done_s < 0 else done_s)
             for h in of.echelonflows if values else ():
                 begun = [iteration.flows[name].start for name in h.flows if name in iteration.flows]

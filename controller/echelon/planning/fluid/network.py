@@ -66,7 +66,10 @@ class FluidPort:
 
     def remove(self, flow: FlowUnderWay) -> None:
         del self.flows[flow]
-        self.fastest_Bps = self.fastest_Bps - flow.fastest_Bps if self.flows else 0
+        if self.flows:
+            self.fastest_Bps = self.fastest_Bps - flow.fastest_Bps
+        else:
+            self.fastest_Bps = 0
         self.narrow = self.always_narrow or self.fastest_Bps > self.capacity_Bps * (1 + TOLERANCE)
 
 
@@ -211,9 +214,12 @@ class FluidNetwork:
         Their remaining bytes are those of now.
         """
         self.changed = False
-        moved, self._moved = self._moved, False
-        touched, self._touched = self._touched, {}
-        expired, self._expired = self._expired, []
+        moved = self._moved
+        self._moved = False
+        touched = self._touched
+        self._touched = {}
+        expired = self._expired
+        self._expired = []
         if self._whole:
             if self.flows:
                 yield self._begin([*self.flows.values()], [], now_s)

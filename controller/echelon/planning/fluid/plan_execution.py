@@ -120,9 +120,10 @@ class PlanExecution:
         self._at: dict[FluidPort, _AtPort] = {}
         for (node, following), port in ports.items():
             has_queues = node not in hosts or plan.ranks_at(node)
-            schedule = (
-                plan.schedules.get((node, following), plan.default_schedule) if has_queues else None
-            )
+            if has_queues:
+                schedule = plan.schedules.get((node, following), plan.default_schedule)
+            else:
+                schedule = None
             shared = SharedPort(port.capacity_Bps, schedule)
             self._at[port] = _AtPort(shared)
             port.has_queues = has_queues
@@ -136,7 +137,9 @@ class PlanExecution:
         """Return what the flow's ranking couples it to."""
         of = self._of[flow]
         coupled = of.execution.neighbourhood(flow, of.ranking)
-        return None if coupled is None else (type(of.ranking), coupled)
+        if coupled is None:
+            return None
+        return (type(of.ranking), coupled)
 
     def started(self, now_s: float, flow: FlowUnderWay) -> None:
         ranking = self._rankings.get((flow.job, flow.flow), self._best_effort)
@@ -145,19 +148,24 @@ class PlanExecution:
             self._executions[kind] = kind.execution(float)
         execution = self._executions[kind]
         path = self._paths.get(flow.job, {}).get(flow.flow)
-        initial = 1 if path is None else self._windows.at_first(path, self._fabric)
+        if path is None:
+            initial = 1
+        else:
+            initial = self._windows.at_first(path, self._fabric)
         self._of[flow] = _Executed(ranking, execution, initial)
         execution.started(now_s, flow, ranking)
         for port in flow.ports:
             at = self._at[port]
-            at.outdated, at.present = True, None
+            at.outdated = True
+            at.present = None
 
     def finished(self, now_s: float, flow: FlowUnderWay) -> None:
         of = self._of.pop(flow)
         of.execution.finished(now_s, flow, of.ranking)
         for port in flow.ports:
             at = self._at[port]
-            at.outdated, at.present = True, None
+            at.outdated = True
+            at.present = None
             at.ranks.pop(flow, None)
 
     def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation:

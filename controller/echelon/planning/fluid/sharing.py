@@ -63,10 +63,14 @@ class SharedQueue:
         self.port = port
         self.level = plan.level
         self.weight = plan.weight
-        self.most_Bps = (
-            capacity_Bps if plan.max_share is None else capacity_Bps * float(plan.max_share)
-        )
-        self.least_Bps = capacity_Bps if port.is_fifo else capacity_Bps * float(plan.min_share)
+        if plan.max_share is None:
+            self.most_Bps = capacity_Bps
+        else:
+            self.most_Bps = capacity_Bps * float(plan.max_share)
+        if port.is_fifo:
+            self.least_Bps = capacity_Bps
+        else:
+            self.least_Bps = capacity_Bps * float(plan.min_share)
 
 
 class Sharer:
@@ -198,7 +202,9 @@ class _Filler:
     def units(self) -> float:
         """What an offer is multiplied by."""
         sent_Bps = self.sharer.sent_Bps  # noqa: N806
-        return self.sharer.window if sent_Bps is None else sent_Bps - self.rate
+        if sent_Bps is None:
+            return self.sharer.window
+        return sent_Bps - self.rate
 
 
 def _share(
@@ -213,7 +219,10 @@ def _share(
     fillers = []
     for number, sharer in enumerate(sharers):
         rooms = [queue.port.capacity_Bps - taken.get(queue.port, 0) for queue in sharer.queues]
-        fastest = min(rooms) if sharer.sent_Bps is None else min(sharer.sent_Bps, *rooms)
+        if sharer.sent_Bps is None:
+            fastest = min(rooms)
+        else:
+            fastest = min(sharer.sent_Bps, *rooms)
         fillers.append(_Filler(number, sharer, fastest))
         for queue in sharer.queues:
             demand[queue.port] = demand.get(queue.port, 0) + fastest
@@ -339,7 +348,8 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
                 oldest += 1
             first = waiting[oldest]
             room = min([min(q.link.capacity - q.link.used, q.limit - q.has) for q in first.queues])
-            chosen, size = [first], max(0, room) / first.units
+            chosen = [first]
+            size = max(0, room) / first.units
         for filler in chosen:
             left -= 1
             filler.waiting = False

@@ -123,11 +123,10 @@ def simulate(
         raise ValueError(
             "the believed jobs do not have the same flows in the same EchelonFlows as the jobs"
         )
-    plan = (
-        policy.best_plan(told, fabric)
-        if isinstance(policy, PatientPlanner)
-        else policy.plan(told, fabric)
-    )
+    if isinstance(policy, PatientPlanner):
+        plan = policy.best_plan(told, fabric)
+    else:
+        plan = policy.plan(told, fabric)
     allocates = (ideal or plan.reactive or plan.allocated) and isinstance(policy, Allocator)
     if (
         not (allocates or plan.reactive or observe)
@@ -268,7 +267,9 @@ class _Allocated:
         return self._local is None
 
     def neighbourhood(self, flow: FlowUnderWay) -> Hashable:
-        return None if self._local is None else self._local.neighbourhood(flow)
+        if self._local is None:
+            return None
+        return self._local.neighbourhood(flow)
 
     def started(self, now_s: float, flow: FlowUnderWay) -> None:
         if self._watcher is not None:
@@ -353,7 +354,10 @@ class _Run:
 
         def start() -> None:
             self.background[flow.name] = Span(self.now_s)
-            size = ENDLESS_BYTES if flow.size_bytes is None else flow.size_bytes
+            if flow.size_bytes is None:
+                size = ENDLESS_BYTES
+            else:
+                size = flow.size_bytes
             self._start((BACKGROUND_JOB, flow.name), 0, None, links, size, self.now_s, most_Bps)
 
         self._at(float(flow.start_s), start)

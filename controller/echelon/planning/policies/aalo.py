@@ -122,7 +122,10 @@ class Aalo:
         """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        self._parameters = self.Parameters() if parameters is None else parameters
+        if parameters is None:
+            self._parameters = self.Parameters()
+        else:
+            self._parameters = parameters
         self._capacities: Mapping[Link, Fraction] = {}
         self._thresholds: tuple[int, ...] = ()
         self._paths = FlowPaths()
@@ -213,16 +216,15 @@ def _schedule(share: str, queues: int) -> tuple[QueuePlan, ...]:
     acknowledgements.
     """
     strict = share == "strict"
-    first, top = JOB_QUEUES[-1], (JOB_QUEUES[-1] if strict else 1) + 1
+    first = JOB_QUEUES[-1]
+    top = (JOB_QUEUES[-1] if strict else 1) + 1
 
     def plan(queue: int) -> QueuePlan:
         if queue == BEST_EFFORT_QUEUE:
             return QueuePlan(level=0)
-        return (
-            QueuePlan(level=queue)
-            if strict
-            else QueuePlan(level=1, weight=max(1, queues - (first - queue)))
-        )
+        if strict:
+            return QueuePlan(level=queue)
+        return QueuePlan(level=1, weight=max(1, queues - (first - queue)))
 
     return (*(plan(queue) for queue in (BEST_EFFORT_QUEUE, *JOB_QUEUES)), QueuePlan(level=top))
 

@@ -31,7 +31,9 @@ def nine_digits(number: Number) -> Number:
     """Return a key by which to sort numbers so that those that differ by the rounding of floats
     only are equal.
     """
-    return number if isinstance(number, Fraction) else float(f"{number:.9g}")
+    if isinstance(number, Fraction):
+        return number
+    return float(f"{number:.9g}")
 
 
 def fill_in_order(

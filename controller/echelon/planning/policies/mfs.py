@@ -60,7 +60,10 @@ class Mfs:
         """The lateness that a flow is allowed, in iterations of its job alone."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        chosen = self.Parameters() if parameters is None else parameters
+        if parameters is None:
+            chosen = self.Parameters()
+        else:
+            chosen = parameters
         self._allowance = Fraction(chosen.allowance).limit_denominator(10**6)
         self._paths = FlowPaths()
         self._alone = AloneRuns()

@@ -69,7 +69,10 @@ class Mltcp:
         """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        self._chosen = self.Parameters() if parameters is None else parameters
+        if parameters is None:
+            self._chosen = self.Parameters()
+        else:
+            self._chosen = parameters
         self._slope = Fraction(self._chosen.slope).limit_denominator(10**6)
         self._intercept = Fraction(self._chosen.intercept).limit_denominator(10**6)
         self._capacities: Mapping[Link, Fraction] = {}
@@ -112,9 +115,10 @@ class Mltcp:
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
         fill_by_weight(flows, weights, residual, rates)
-        fastest = (
-            max((rates[i] / totals[i] for i in weights), default=ZERO) if len(weights) > 1 else ZERO
-        )
+        if len(weights) > 1:
+            fastest = max((rates[i] / totals[i] for i in weights), default=ZERO)
+        else:
+            fastest = ZERO
         fill_evenly(flows, [i for i in range(len(flows)) if i not in weights], residual, rates)
         return Allocation(tuple(rates), now_s + 1 / (REFRESHES * fastest) if fastest else None)
 

@@ -73,7 +73,10 @@ class JobFacts:
         ranks fit into the numbers of a switch.
         """
         together = rule.alone + rule.occupied
-        period_s = self.alone_s if together == 1 else _power(self.alone_s, together, 10**9)
+        if together == 1:
+            period_s = self.alone_s
+        else:
+            period_s = _power(self.alone_s, together, 10**9)
         return (
             period_s
             * max(_power(self.occupied_s / self.alone_s, rule.occupied, 10**4), _LEAST)
@@ -95,9 +98,9 @@ def _power(base: Fraction, exponent: Fraction, digits: int) -> Fraction:
     """
     if exponent == Fraction(1, 2):
         return Fraction(isqrt(int(base * digits**2)), digits)
-    return (
-        Fraction(int(float(base) ** float(exponent) * digits), digits) if exponent else Fraction(1)
-    )
+    if exponent:
+        return Fraction(int(float(base) ** float(exponent) * digits), digits)
+    return Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +269,8 @@ class Blended:
 
 
 def _relative(rule: Rule, facts: JobFacts) -> Levels:
-    head_start, apart = facts.head_start(rule), facts.behind if facts.has_copies else Fraction(0)
+    head_start = facts.head_start(rule)
+    apart = facts.behind if facts.has_copies else Fraction(0)
     relative = Relative(
         facts.unit_s(rule), head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS, apart
     )

@@ -230,4 +230,6 @@ def _values(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

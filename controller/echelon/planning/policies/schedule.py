@@ -180,7 +180,10 @@ def to_port(load: Mapping[int, Number]) -> PortSchedule:
     queues = [(1, 1)] * LEVELS
     queues[BEST_EFFORT_QUEUE] = 0, 1
     for queue, rate in load.items():
-        weight = HIGHEST_WEIGHT if rate == most else max(1, round(HIGHEST_WEIGHT * rate / most))
+        if rate == most:
+            weight = HIGHEST_WEIGHT
+        else:
+            weight = max(1, round(HIGHEST_WEIGHT * rate / most))
         queues[queue] = (1, weight) if rate else (0, 1)
     queues[CONTROL_QUEUE] = 2, 1
     return _port(tuple(queues))

@@ -55,7 +55,10 @@ class Unfair:
         """The share of a job over that of the next job, with `weights`."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        self._chosen = self.Parameters() if parameters is None else parameters
+        if parameters is None:
+            self._chosen = self.Parameters()
+        else:
+            self._chosen = parameters
         self._capacities: Mapping[Link, Fraction] = {}
         self._queues: Mapping[str, int] = {}
         self._paths = FlowPaths()

@@ -92,7 +92,9 @@ class EngineKind(IntEnum):
     @property
     def state(self) -> str:
         """The kind of state that it needs, which others may share."""
-        return "reference" if self in (self.THRESHOLDS, self.RELATIVE) else self.name
+        if self in (self.THRESHOLDS, self.RELATIVE):
+            return "reference"
+        return self.name
 
 
 class EngineRanking(NamedTuple):

@@ -79,7 +79,8 @@ class Relative:
             raise ValueError(
                 "the unit of a relative ranking must be positive, and its steps must not decrease"
             )
-        unit, shifts = Fraction(constants()["RANK_UNIT"]), units.shifts
+        unit = Fraction(constants()["RANK_UNIT"])
+        shifts = units.shifts
         right = 0
         if shifts is not None:
             right = _rank_shift(self.unit_s, units.time, shifts)
@@ -190,9 +191,9 @@ class Deadline:
     @property
     def left_s(self) -> Fraction:
         """Return the seconds by which each byte left lowers the rank."""
-        return (
-            Fraction(0) if self.left_shift is None else Fraction(2) ** -self.left_shift / 1_000_000
-        )
+        if self.left_shift is None:
+            return Fraction(0)
+        return Fraction(2) ** -self.left_shift / 1_000_000
 
     @property
     def queues(self) -> range:
@@ -216,9 +217,14 @@ class Deadline:
         """Return the arguments that say when a flow of that size is due."""
         time = units.time
         offset = time.unsigned("offset", self.offset_s, units.offset_bits)
-        due_s, left_shift = self.due_s, None if self.relative is None else self.left_shift
+        due_s = self.due_s
+        if self.relative is None:
+            left_shift = None
+        else:
+            left_shift = self.left_shift
         if left_shift is not None and whole_bytes is not None:
-            due_s, left_shift = due_s + whole_bytes * self.left_s, None
+            due_s = due_s + whole_bytes * self.left_s
+            left_shift = None
         due = time.unsigned("due time", due_s, units.offset_bits)
         if units.shifts is None:
             later = {f"due_{time.suffix}": due, "left_shift": units.left_shift(left_shift)}
@@ -233,11 +239,16 @@ class Deadline:
         ranks are.
         """
         if self.relative is None:
-            right, sign = self._threshold_shift(units), 1
+            right = self._threshold_shift(units)
+            sign = 1
         else:
-            right, sign = _rank_shift(self.relative.unit_s, units.time, shifts), -1
+            right = _rank_shift(self.relative.unit_s, units.time, shifts)
+            sign = -1
             # Ticks count as microseconds here.
-            left_shift = None if left_shift is None else left_shift + right
+            if left_shift is None:
+                left_shift = None
+            else:
+                left_shift = left_shift + right
         return {
             "handicap": shifts.rank(sign * later, right),
             "left_shift": units.left_shift(left_shift),
@@ -279,7 +290,8 @@ class Deadline:
             return HostOrder(
                 Steps(thresholds_s, tuple(map(float, range(len(thresholds_s) + 1))), due_s)
             )
-        unit_s, head_start = float(self.relative.unit_s), float(self.relative.head_start)
+        unit_s = float(self.relative.unit_s)
+        head_start = float(self.relative.head_start)
         return HostOrder(Overdue(due_s, float(self.left_s), unit_s, head_start))
 
     def in_engine(self) -> EngineRanking:
@@ -339,7 +351,8 @@ class Memory:
         if iteration > self.iteration:
             if self.latest_s is not None:
                 self.delay_s = (self.delay_s + self.latest_s - alone_tardiness_s) * 3 / 4
-            self.iteration, self.latest_s = iteration, None
+            self.iteration = iteration
+            self.latest_s = None
 
     def finish(self, late_s: Number) -> None:
         """Note that a flow has finished `late_s` after its ideal finish time."""
@@ -385,7 +398,8 @@ def relative_levels(
     levels: list[int] = []
     holds: list[Number | None] = []
     for line, own in zip(lines, steps, strict=True):
-        behind, widening = top.value - line.value, top.slope - line.slope
+        behind = top.value - line.value
+        widening = top.slope - line.slope
         changes = overtaking
         if widening > 0:
             reached = sum((step - behind) * GRAINS <= 1 for step in own)
@@ -470,7 +484,10 @@ class DeadlineExecution:
             ranked = self._ranked_of(flow, ranking)
             if ranking.relative is None:
                 reached = bisect_right(ranked.steps, now_s)
-                until_s = ranked.steps[reached] if reached < len(ranked.steps) else None
+                if reached < len(ranked.steps):
+                    until_s = ranked.steps[reached]
+                else:
+                    until_s = None
                 ranks.append(Rank(ranking.lowest + reached, until_s))
             else:
                 ranks.append(Rank(ranking.highest))
@@ -483,7 +500,10 @@ class DeadlineExecution:
             by_rates = any(self._ranked_of(*flows[place]).left_s for place in relative)
             for place, level, hold_s in zip(relative, *relative_levels(lines, steps), strict=True):
                 ranking = flows[place][1]
-                until_s = None if hold_s is None or by_rates else now_s + hold_s
+                if hold_s is None or by_rates:
+                    until_s = None
+                else:
+                    until_s = now_s + hold_s
                 ranks[place] = Rank(
                     max(ranking.lowest, ranking.highest - level), until_s, by_rates=by_rates
                 )
@@ -507,7 +527,9 @@ class DeadlineExecution:
         ranked = [self._ranked_of(flow, ranking) for flow, ranking, _ in relative]
         _, holds = relative_levels(lines, [of.steps for of in ranked])
         hold_s = min((hold_s for hold_s in holds if hold_s is not None), default=None)
-        return None if hold_s is None else now_s + max(hold_s, min(of.grain_s for of in ranked))
+        if hold_s is None:
+            return None
+        return now_s + max(hold_s, min(of.grain_s for of in ranked))
 
     def _line(
         self,
@@ -533,10 +555,12 @@ class DeadlineExecution:
     def _ranked_of(self, flow: ActiveFlow, ranking: Deadline) -> _Ranked:
         known = self._ranked.get(flow)
         if known is None:
-            number, relative = self._number, ranking.relative
+            number = self._number
+            relative = ranking.relative
             _, start_s, offset_s = self._references[flow.job, ranking.echelonflow]
             begun_s = start_s - offset_s
-            arranged_s, due_s = begun_s + number(ranking.offset_s), begun_s + number(ranking.due_s)
+            arranged_s = begun_s + number(ranking.offset_s)
+            due_s = begun_s + number(ranking.due_s)
             if relative is None:
                 times_s = [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s]
                 known = _Ranked(arranged_s, due_s, 0, 0, 0, times_s, 0)

@@ -66,9 +66,11 @@ class Window:
             shifted(period - units.time.count(at_s) + 1, right)
             for at_s in (self.begin_s, self.end_s)
         )
-        edges, order = (begin, end), (self.inside, self.outside, self.inside)
+        edges = (begin, end)
+        order = (self.inside, self.outside, self.inside)
         if begin >= end:
-            edges, order = (end, begin), (self.outside, self.inside, self.outside)
+            edges = (end, begin)
+            order = (self.outside, self.inside, self.outside)
         return units.profile(steps(edges, order, units.key_bits), right)
 
     def at_host(self) -> HostOrder:

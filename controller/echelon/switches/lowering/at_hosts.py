@@ -82,7 +82,8 @@ class HostRule:
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
         """Return what `to_document` returned."""
-        given, identity = dict(document), dict(document["identity"])
+        given = dict(document)
+        identity = dict(document["identity"])
         if "idle_gap_s" in identity:
             reported = identity["reported"]
             identity["idle_gap_s"] = Fraction(identity["idle_gap_s"])
@@ -123,7 +124,10 @@ def for_code_points(plan: Plan) -> Plan:
     ranked anew, which switches that do not rank have no use for. Other shares stay, and are refused
     where switches have none."""
     schedules = {port: _STRICT if of == _MOVING else of for port, of in plan.schedules.items()}
-    default = _STRICT if plan.default_schedule == _MOVING else plan.default_schedule
+    if plan.default_schedule == _MOVING:
+        default = _STRICT
+    else:
+        default = plan.default_schedule
     return plan.with_rankings({}, default_schedule=default, schedules=schedules)
 
 
@@ -140,7 +144,8 @@ def _check_path(flow: FlowPlan, fabric: Fabric, able: Capabilities) -> None:
 
 
 def _rule(flow: FlowPlan, identity: Identity, able: Capabilities) -> HostRule:
-    ranking, top = flow.ranking, 0
+    ranking = flow.ranking
+    top = 0
     if isinstance(ranking, Deadline) and ranking.relative is not None:
         relative = ranking.relative
         head_start = relative.head_start + (APART - 1) * relative.apart

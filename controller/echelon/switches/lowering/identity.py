@@ -195,7 +195,8 @@ def _segments(
     fabric: Fabric,
     ports: Callable[[str, str], tuple[int, int]],
 ) -> dict[str, SegmentIdentity]:
-    gap_s, packet = recognition.idle_gap, recognition.mtu or 1
+    gap_s = recognition.idle_gap
+    packet = recognition.mtu or 1
     assert gap_s is not None
     out: dict[str, SegmentIdentity] = {}
     for (src, dst), flows in connections(_between_two(job)).items():

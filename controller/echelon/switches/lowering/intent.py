@@ -143,7 +143,8 @@ class Part:
 
     def with_entries(self, entries: Mapping[str, TableEntry]) -> Self:
         """Return this part with other entries of some of its flows."""
-        all_entries, known = list(self.entries), list(self.known)
+        all_entries = list(self.entries)
+        known = list(self.known)
         for flow, entry in entries.items():
             place = self.places[flow]
             all_entries[place], known[place] = entry, known[place]._replace(entry=entry)

@@ -103,10 +103,14 @@ class _Connection:
     def entries(
         self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool
     ) -> Iterator[TableEntry]:
-        time, segment = able.units.time, self.segment
+        time = able.units.time
+        segment = self.segment
         counts = able.sequence_numbers and segment.protocol == "tcp"
         in_sequence = counts and len(segment.five_tuples) == 1
-        whole_bytes = segment.iteration_bytes if segment.by_bytes else 0
+        if segment.by_bytes:
+            whole_bytes = segment.iteration_bytes
+        else:
+            whole_bytes = 0
         for protocol, src, dst, src_port, dst_port in segment.five_tuples:
             given = {
                 "connection": self.number,

@@ -18,20 +18,20 @@ def limits(job: Job, recognition: RecognitionSpec) -> Iterator[str]:
     if recognition.by == "shim" or recognition.idle_gap is None:
         return
     pairs = connections(job)
-    pause = (
-        ""
-        if recognition.pause
-        else ", and over TCP each gets its rank when it starts and after pauses"
-    )
+    if recognition.pause:
+        pause = ""
+    else:
+        pause = ", and over TCP each gets its rank when it starts and after pauses"
     gap = duration_text(recognition.idle_gap)
-    begins = (
-        "behind the bytes of the one before, on each connection, and is put right by silences of"
-        f" {gap} near it (on a Tofino, whose stages are full, after such a silence alone: where"
-        " there is none, no iteration begins, and what is past the bytes of the first is best"
-        " effort)"
-        if recognition.iterations == "bytes"
-        else f"after {gap} of silence and 95 % of a connection's bytes"
-    )
+    if recognition.iterations == "bytes":
+        begins = (
+            "behind the bytes of the one before, on each connection, and is put right by silences of"
+            f" {gap} near it (on a Tofino, whose stages are full, after such a silence alone: where"
+            " there is none, no iteration begins, and what is past the bytes of the first is best"
+            " effort)"
+        )
+    else:
+        begins = f"after {gap} of silence and 95 % of a connection's bytes"
     yield (
         f"job '{job.name}': flows are told apart by their order and sizes on {len(pairs)}"
         f" connections{pause}; an iteration begins {begins}"
@@ -52,7 +52,10 @@ def limits(job: Job, recognition: RecognitionSpec) -> Iterator[str]:
         f"{src} and {dst}" for src, dst in pairs if is_shared and src < dst and (dst, src) in pairs
     ]
     if both:
-        more = f" and {len(both) - _NAMED} more pairs" if len(both) > _NAMED else ""
+        if len(both) > _NAMED:
+            more = f" and {len(both) - _NAMED} more pairs"
+        else:
+            more = ""
         yield (
             f"job '{job.name}': recognition.pause does nothing between"
             f" {', '.join(both[:_NAMED])}{more}: one connection carries data both ways there, and a"

@@ -103,7 +103,8 @@ class LoopFreeOrder:
         self._changes = removals = 0
         for job, flows in paths.items():
             for flow, (old, new) in flows.items():
-                after, before = dict(pairwise(new)), dict(pairwise(old))
+                after = dict(pairwise(new))
+                before = dict(pairwise(old))
                 changing = [
                     node
                     for node in reversed(new[1:-1])
@@ -174,7 +175,8 @@ def _with_former(former: Part, part: Part | None, late: Collection[str]) -> Part
     known = [old.pop(flow.flow, flow) for flow in part.known]
     rest = list(part.entries[len(known) :])
     if old:
-        numbers, keys = {flow.number for flow in old.values()}, set(map(_key, rest))
+        numbers = {flow.number for flow in old.values()}
+        keys = set(map(_key, rest))
         rest += (
             entry
             for entry in former.entries[len(former.known) :]
@@ -191,4 +193,6 @@ def _key(entry: TableEntry) -> object:
 
 def _flow_of(entry: TableEntry) -> int | None:
     """Return the number of the flow that an entry recognises."""
-    return dict(entry.actions[0].arguments)["flow"] if entry.table in _OF_FLOWS else None
+    if entry.table in _OF_FLOWS:
+        return dict(entry.actions[0].arguments)["flow"]
+    return None

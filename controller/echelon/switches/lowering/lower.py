@@ -256,7 +256,8 @@ class Lowering:
             if rewired
             else dict.fromkeys((*_others(plan.by_job, identities, last), *anyhow))
         ):
-            flows, before = plan.by_job[name], last.jobs.get(name)
+            flows = plan.by_job[name]
+            before = last.jobs.get(name)
             same = before is not None and not rewired and name not in anyhow
             if same and before is not None and before.is_of(flows, identities[name]):
                 continue
@@ -273,7 +274,10 @@ class Lowering:
             at, trees, rules = self._lower_job(
                 name, flows, identities[name], fabric, attempt, plan.memory
             )
-            was_at: Mapping[str, LoweredJob] = {} if before is None else before.at
+            if before is None:
+                was_at: Mapping[str, LoweredJob] = {}
+            else:
+                was_at = before.at
             for switch in was_at.keys() - at.keys():
                 attempt.of(switch, name)
                 changed.setdefault(switch, {})[name] = None
@@ -321,7 +325,8 @@ class Lowering:
         can recognise. Numbers need not run out before: reported connections between two hosts may
         share one.
         """
-        owners, taken = dict(self._last.claims.owners), Counter(self._last.claims.taken)
+        owners = dict(self._last.claims.owners)
+        taken = Counter(self._last.claims.taken)
         for job in former:
             for connection in job.connections:
                 del owners[connection]
@@ -331,7 +336,10 @@ class Lowering:
                 if owners.setdefault(connection, name) != name:
                     protocol, src, dst, src_port, dst_port = connection
                     ports = f"{protocol} {src}:{src_port} to {dst}:{dst_port} is a connection"
-                    what = ports if src else f"queue pair {dst_port} of {dst} is one"
+                    if src:
+                        what = ports
+                    else:
+                        what = f"queue pair {dst_port} of {dst} is one"
                     raise LoweringError(
                         f"job {name}: {what} of job {owners[connection]} already; give the job"
                         f" other {'ports' if src else 'queue pairs'}",
@@ -579,7 +587,9 @@ def _connections_of(
 def _claimed(connection: FiveTuple) -> FiveTuple:
     """Return what switches know of a connection: of RoCE, its destination's queue pair."""
     protocol, _, dst, _, dst_port = connection
-    return (protocol, "", dst, 0, dst_port) if protocol == "roce" else connection
+    if protocol == "roce":
+        return (protocol, "", dst, 0, dst_port)
+    return connection
 
 
 def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capabilities]) -> None:

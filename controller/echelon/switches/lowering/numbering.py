@@ -261,7 +261,10 @@ class JobNumbers:
         leaving = len(
             {part for gone in self._at.unused.values() for _, part in gone if part[0] is kind}
         )
-        wait = f" (up to {leaving} of them are being removed from it: try again)" if leaving else ""
+        if leaving:
+            wait = f" (up to {leaving} of them are being removed from it: try again)"
+        else:
+            wait = ""
         return (
             f"job {self.job}: switch {self.switch}: more than {self._at.pools[kind].limit}"
             f" {kind}{wait}; spread the jobs over more switches"
@@ -470,7 +473,9 @@ def _numbers_in(document: Document) -> Iterator[tuple[_Part, str, int]]:
 
 
 def _thawed(key: Hashable) -> object:
-    return [_thawed(item) for item in key] if isinstance(key, tuple) else key
+    if isinstance(key, tuple):
+        return [_thawed(item) for item in key]
+    return key
 
 
 def _frozen(key: object) -> Hashable:

@@ -98,7 +98,10 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
     for port in _ports(switch, fabric):
         match ecn:
             case QueueDepthMarks(packets, cells):
-                depth = {"packets": packets} if cells is None else {"cells": packets * cells}
+                if cells is None:
+                    depth = {"packets": packets}
+                else:
+                    depth = {"cells": packets * cells}
                 for queue in range(LEVELS):
                     yield entry(
                         "ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth
@@ -186,8 +189,14 @@ def queues_of_ports(
 
 def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
     """Return `settings` with the port's shares converted to bits per second."""
-    maximum = None if settings.max_share is None else max(1, int(settings.max_share * rate_bps))
-    minimum = int(settings.min_share * rate_bps) if settings.min_share else 0
+    if settings.max_share is None:
+        maximum = None
+    else:
+        maximum = max(1, int(settings.max_share * rate_bps))
+    if settings.min_share:
+        minimum = int(settings.min_share * rate_bps)
+    else:
+        minimum = 0
     return QueueSetting(port, queue, settings.level, settings.weight, minimum, maximum)
 
 
@@ -249,11 +258,9 @@ def hold_part(
 
 def _in_unit(us: int, time: TimeUnit) -> int:
     """Return microseconds in `time`, rounded up; HOLD_FOREVER stays what it is."""
-    return (
-        us
-        if us == constants()["HOLD_FOREVER"]
-        else -(-us * MICROSECONDS.nanoseconds // time.nanoseconds)
-    )
+    if us == constants()["HOLD_FOREVER"]:
+        return us
+    return -(-us * MICROSECONDS.nanoseconds // time.nanoseconds)
 
 
 # -- threshold profiles ----------------------------------------------------------------------------

@@ -165,7 +165,10 @@ def _ended() -> CallError:
 
 def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.aio.Channel:
     """Return a channel for messages of any size; without credentials it carries plain text."""
-    options = [*_OPTIONS] if within(_KEEPALIVE_ANSWER_S) is None else [*_OPTIONS, *_KEEPALIVE]
+    if within(_KEEPALIVE_ANSWER_S) is None:
+        options = [*_OPTIONS]
+    else:
+        options = [*_OPTIONS, *_KEEPALIVE]
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)
     return grpc.aio.secure_channel(address, credentials.to_client_credentials(), options)

@@ -194,8 +194,14 @@ class Codec:
         table_id = message.table_id
         fields = sorted(message.match, key=_FIELD_ID)
         head = counted(1, table_id) + b"".join([self._field(table_id, field) for field in fields])
-        priority = counted(4, message.priority) if message.priority else b""
-        value = delimited(3, _actions(message.action)) if message.HasField("action") else b""
+        if message.priority:
+            priority = counted(4, message.priority)
+        else:
+            priority = b""
+        if message.HasField("action"):
+            value = delimited(3, _actions(message.action))
+        else:
+            value = b""
         return EncodedEntry(
             head + priority, value, head + value + priority, self._stages.get(table_id, 0)
         )
@@ -212,12 +218,14 @@ class Codec:
                 value = delimited(1, _stripped(field.lpm.value))
                 rest = delimited(4, value + counted(2, field.lpm.prefix_len))
             case "range":
-                low, high = _stripped(field.range.low), _stripped(field.range.high)
+                low = _stripped(field.range.low)
+                high = _stripped(field.range.high)
                 if low == b"\0" and high == self._highest.get((table_id, field.field_id)):
                     return b""
                 rest = delimited(6, delimited(1, low) + delimited(2, high))
             case "ternary":
-                value, mask = _stripped(field.ternary.value), _stripped(field.ternary.mask)
+                value = _stripped(field.ternary.value)
+                mask = _stripped(field.ternary.mask)
                 if mask == b"\0":
                     return b""
                 rest = delimited(3, delimited(1, value) + delimited(2, mask))
@@ -248,7 +256,9 @@ _FIELD_ID = attrgetter("field_id")
 
 def _stripped(value: bytes) -> bytes:
     """Return the number as short as possible."""
-    return value.lstrip(b"\0") or b"\0" if value[:1] == b"\0" else value
+    if value[:1] == b"\0":
+        return value.lstrip(b"\0") or b"\0"
+    return value
 
 
 def _action(action: p4r.Action) -> bytes:
@@ -260,7 +270,9 @@ def _action(action: p4r.Action) -> bytes:
 
 def _watch(member: p4r.ActionProfileAction) -> bytes:
     kind = member.WhichOneof("watch_kind")
-    return b"" if kind is None else f"{kind} {getattr(member, kind)}".encode()
+    if kind is None:
+        return b""
+    return f"{kind} {getattr(member, kind)}".encode()
 
 
 def _actions(action: p4r.TableAction) -> bytes:
@@ -357,7 +369,9 @@ _MOST_DECIMAL_BITS = 32
 
 def _number_text(value: bytes, bits: int) -> str:
     number = int.from_bytes(value, "big")
-    return str(number) if bits <= _MOST_DECIMAL_BITS else f"{number:#x}"
+    if bits <= _MOST_DECIMAL_BITS:
+        return str(number)
+    return f"{number:#x}"
 
 
 def _address(value: bytes) -> str:
@@ -371,7 +385,10 @@ def _match_text(part: p4r.FieldMatch, field: P4MatchField | None) -> str:
             return _number_text(part.exact.value, bits)
         case "lpm":
             # A prefix of 32 bits is an IPv4 network, or at least reads most easily as one.
-            value = _address(part.lpm.value) if bits == 32 else _number_text(part.lpm.value, bits)
+            if bits == 32:
+                value = _address(part.lpm.value)
+            else:
+                value = _number_text(part.lpm.value, bits)
             return f"{value}/{part.lpm.prefix_len}"
         case "range":
             return f"{_number_text(part.range.low, bits)}...{_number_text(part.range.high, bits)}"

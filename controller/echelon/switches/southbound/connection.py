@@ -266,7 +266,8 @@ class SwitchConnection:
 
     def snapshot(self) -> ConnectionSnapshot:
         """Return what is known of the switch now."""
-        machine, endpoint = self._lifecycle, self._endpoint
+        machine = self._lifecycle
+        endpoint = self._endpoint
         newest = self._newest()
         return ConnectionSnapshot(
             name=endpoint.name,
@@ -568,12 +569,14 @@ class SwitchConnection:
         if isinstance(await self._why(session, found_out), lifecycle.WriteFailed):
             # The next audit tries again.
             self._watches_ports = False
-            known, self._unwatched = self._unwatched, str(found_out)
+            known = self._unwatched
+            self._unwatched = str(found_out)
             if known is None:
                 self._tell(PortsUnwatched(self.name, self._unwatched))
 
     async def _close(self, operation: asyncio.Task[None] | None) -> None:
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         ending = [*self._beside, *([operation] if operation is not None else [])]
         for task in ending:
             task.cancel()
@@ -671,7 +674,10 @@ class SwitchConnection:
             self._drift += drift
             tell.append(DriftRepaired(self.name, drift))
         if applied.refused:
-            more = f" (and {len(applied.refused) - 1} more)" if len(applied.refused) > 1 else ""
+            if len(applied.refused) > 1:
+                more = f" (and {len(applied.refused) - 1} more)"
+            else:
+                more = ""
             problem = f"{applied.refused[0]}{more}"
             return lifecycle.Written(problem), tell + self._refusal(
                 order.version, problem, len(applied.refused)
@@ -688,7 +694,8 @@ class SwitchConnection:
                     applied.deletes,
                 )
             )
-        self._installed, self._refused = order.version, None
+        self._installed = order.version
+        self._refused = None
         return lifecycle.Written(None), tell
 
     def _refusal(self, version: int, problem: str, entries: int) -> list[SwitchEvent]:
@@ -745,7 +752,10 @@ async def _reach(name: str, address: str) -> None:
                 reason = f"no answer within {_REACH_S:g} s"
             except OSError as error:
                 # asyncio words its own text around the number.
-                reason = os.strerror(error.errno) if error.errno else str(error)
+                if error.errno:
+                    reason = os.strerror(error.errno)
+                else:
+                    reason = str(error)
             else:
                 writer.close()
                 with suppress(OSError):

@@ -373,7 +373,8 @@ class Lifecycle:
             raise ValueError(f"{event} is not expected: the connection is {self._phase}")
 
     def _become(self, state: State, problem: str | None = None) -> None:
-        self.state, self.problem = state, problem
+        self.state = state
+        self.problem = problem
 
     def _become_writing(self) -> None:
         # A failure of the write before is unresolved until one succeeds.
@@ -398,7 +399,8 @@ class Lifecycle:
     def _opened(self, now: float) -> None:
         self._phase = "open"
         self.session_count += 1
-        self._attempted, self._known = None, False
+        self._attempted = None
+        self._known = False
         self._ping_at = now + self._timing.heartbeat_s
         self._become_writing()
 
@@ -435,12 +437,14 @@ class Lifecycle:
         open_at = now + self._failing.next_s()
         if self._phase == "open":
             return [*out, *self._close(open_at)]
-        self._phase, self._open_at = "closed", open_at
+        self._phase = "closed"
+        self._open_at = open_at
         return out
 
     def _written(self, refused: str | None, now: float) -> None:
         assert self._writing is not None
-        self._attempted, self._known = self._writing.version, True
+        self._attempted = self._writing.version
+        self._known = True
         self._writing = None
         self._failures = 0
         self._rewriting.reset()
@@ -451,7 +455,8 @@ class Lifecycle:
 
     def _write_failed(self, problem: str, now: float) -> list[Instruction]:
         assert self._writing is not None
-        self._attempted, self._known = self._writing.version, False
+        self._attempted = self._writing.version
+        self._known = False
         self._writing = None
         self._failures += 1
         self._due_at = now + self._rewriting.next_s()
@@ -468,7 +473,8 @@ class Lifecycle:
 
     def _close(self, open_at: float) -> list[Instruction]:
         self._phase = "closing"
-        self._writing, self._pinging = None, False
+        self._writing = None
+        self._pinging = False
         self._open_at = open_at
         return [Close()]
 

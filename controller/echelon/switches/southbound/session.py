@@ -138,7 +138,10 @@ class Applied:
     def require(self) -> None:
         """Raise `SouthboundError` if anything was refused."""
         if self.refused:
-            more = f" (and {len(self.refused) - 1} more)" if len(self.refused) > 1 else ""
+            if len(self.refused) > 1:
+                more = f" (and {len(self.refused) - 1} more)"
+            else:
+                more = ""
             raise SouthboundError(f"{self.refused[0]}{more}")
 
 
@@ -381,9 +384,15 @@ class IntentSession(ABC):
             await _encoded(self._wanted.turn_to(intent.parts))
             seconds = _Seconds(encoding=time.perf_counter() - started)
             tables = await self._read_all(self._wanted.by_key)
-            self._queues = await self._read_queues() if intent.queues else {}
+            if intent.queues:
+                self._queues = await self._read_queues()
+            else:
+                self._queues = {}
             self._digests = await self._read_digests(intent.digests)
-            self._groups = {} if intent.groups is None else await self._read_groups()
+            if intent.groups is None:
+                self._groups = {}
+            else:
+                self._groups = await self._read_groups()
             seconds.read = time.perf_counter() - started - seconds.encoding
             self._foreign = tables.foreign
             change = difference(tables.ours, self._wanted.by_key, tables.foreign)
@@ -426,7 +435,10 @@ class IntentSession(ABC):
         tables = await self._read_all(wanted.by_key)
         queues = await self._read_queues() if intent.queues else {}
         digests = await self._read_digests(intent.digests)
-        groups = {} if intent.groups is None else await self._read_groups()
+        if intent.groups is None:
+            groups = {}
+        else:
+            groups = await self._read_groups()
         change = difference(tables.ours, wanted.by_key, tables.foreign)
         owners = wanted.owners(
             {entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)}
@@ -478,7 +490,10 @@ class IntentSession(ABC):
         groups = _changed_groups(self._groups, intent)
         for group in groups:
             if group.copies:
-                kind = UpdateKind.MODIFY if group.number in self._groups else UpdateKind.INSERT
+                if group.number in self._groups:
+                    kind = UpdateKind.MODIFY
+                else:
+                    kind = UpdateKind.INSERT
                 await self._write_group(kind, group)
                 self._groups[group.number] = group
         with self._errors("writing tables"):
@@ -510,8 +525,11 @@ class IntentSession(ABC):
         )
 
     def _is_right(self, key: bytes, held: Mapping[bytes, EncodedEntry]) -> bool:
-        wanted, there = self._wanted.by_key.get(key), held.get(key)
-        return wanted is there if wanted is None or there is None else wanted.value == there.value
+        wanted = self._wanted.by_key.get(key)
+        there = held.get(key)
+        if wanted is None or there is None:
+            return wanted is there
+        return wanted.value == there.value
 
     def _refused(self, refusal: Refusal) -> RefusedEntry:
         text = self._codec.describe(refusal.entry)
@@ -693,7 +711,10 @@ class SwitchSession(IntentSession):
         self._address = address
         self._device_id = device_id
         self._exact_id = election_id
-        self._election_id = _FIRST_ID if election_id is None else election_id
+        if election_id is None:
+            self._election_id = _FIRST_ID
+        else:
+            self._election_id = election_id
         self._primary_id = 0
         self._credentials = credentials
         self.schema = schema_of(program.p4info.read_text("utf-8"), program.binary.read_bytes())
@@ -745,7 +766,8 @@ class SwitchSession(IntentSession):
             reports.put_nowait(None)
 
     async def marked(self) -> int:
-        channel, count = P4RuntimeChannel(self._address, self._credentials, self._connect), 0
+        channel = P4RuntimeChannel(self._address, self._credentials, self._connect)
+        count = 0
         try:
             async with aclosing(channel.read(read_request(self._device_id, [b""]))) as responses:
                 async for response in responses:
@@ -1000,12 +1022,12 @@ class SwitchSession(IntentSession):
 
     async def _write(self, send: Send) -> None:
         self._check_up()
-        kind, entries = send.kind, send.entries
-        raw = (
-            [entry.key for entry in entries]
-            if kind is UpdateKind.DELETE
-            else [entry.wire for entry in entries]
-        )
+        kind = send.kind
+        entries = send.entries
+        if kind is UpdateKind.DELETE:
+            raw = [entry.key for entry in entries]
+        else:
+            raw = [entry.wire for entry in entries]
         header = write_header(self._device_id, self._election_id)
         await self._channel.write(write_request(header, kind, raw), len(raw))
 
@@ -1073,7 +1095,10 @@ class SwitchSession(IntentSession):
     async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
         changed = [setting for setting in settings if self._digests.get(setting.name) != setting]
         for setting in changed:
-            kind = UpdateKind.MODIFY if setting.name in self._digests else UpdateKind.INSERT
+            if setting.name in self._digests:
+                kind = UpdateKind.MODIFY
+            else:
+                kind = UpdateKind.INSERT
             request = p4r.WriteRequest.FromString(write_header(self._device_id, self._election_id))
             request.updates.add(type=kind, entity=encode_digest(setting, self.schema))
             async with self._calling(f"digest {setting.name}"):

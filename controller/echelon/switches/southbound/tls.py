@@ -40,7 +40,12 @@ class TlsFiles:
         from finsy import GRPCCredentialsTLS
 
         if (self.certificate is None) != (self.key is None):
-            given, missing = ("certificate", "key") if self.key is None else ("key", "certificate")
+            if self.key is None:
+                given = "certificate"
+                missing = "key"
+            else:
+                given = "key"
+                missing = "certificate"
             raise TlsError(
                 f"TLS {given} {self.certificate or self.key} is given without a {missing}; give"
                 " both or neither"

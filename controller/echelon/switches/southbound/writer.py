@@ -149,12 +149,15 @@ class Writing:
         """Advance to the next chunk, if it may be written concurrently with those under way."""
         self.prepare()
         if self._ahead is None and not self._out and self._postponed:
-            again, self._postponed, self._deletes = self._postponed, [], False
+            again = self._postponed
+            self._postponed = []
+            self._deletes = False
             self._chunks = _by_stage(again)
             self.prepare()
         chunk = self._ahead
         if chunk is not None and (chunk.stage == self._stage or not self._out):
-            self._stage, self._ahead = chunk.stage, None
+            self._stage = chunk.stage
+            self._ahead = None
             self._ready.extend(Send(chunk.kind, batch) for batch in self._batches(chunk.entries))
 
     def _batches(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
@@ -175,7 +178,8 @@ class Writing:
             more = update_size(entry.wire)
             if batch and size + more > self._batch_bytes:
                 yield batch
-                batch, size = [], 0
+                batch = []
+                size = 0
             batch.append(entry)
             size += more
         if batch:
@@ -224,7 +228,8 @@ class Writing:
         self._again(UpdateKind.MODIFY, different, lookup.tries)
 
     def _settle(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
-        kind, tries = send.kind, send.tries
+        kind = send.kind
+        tries = send.tries
         done: list[EncodedEntry] = []
         there: list[EncodedEntry] = []
         gone: list[EncodedEntry] = []

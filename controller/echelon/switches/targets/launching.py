@@ -180,7 +180,8 @@ class ExecutableLauncher(ABC):
             process = start(command, log)
         except OSError as error:
             raise RunError(f"switch {place.name}: {error.filename}: {error.strerror}") from None
-        what, complete = f"switch {place.name}", self.completion(entry)
+        what = f"switch {place.name}"
+        complete = self.completion(entry)
         return _Process(
             what, self.executable, self.serves_at(ports), process, log, address, entry, complete
         )
@@ -240,7 +241,10 @@ class _Process:
     def check(self) -> None:
         status = self.process.poll()
         if status is not None:
-            how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+            if status >= 0:
+                how = f"with status {status}"
+            else:
+                how = f"by {signal.Signals(-status).name}"
             raise RunError(f"{self.what}: {self.executable} ended {how}: {said(self.log)}")
 
     def stop(self) -> int:

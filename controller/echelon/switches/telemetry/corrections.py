@@ -109,7 +109,9 @@ class Evidence:
     @property
     def agreed(self) -> Fraction | None:
         """Return the factor on which the latest AGREEING iterations agree."""
-        return agreed(self.factors, TOLERANCE) if len(self.factors) == AGREEING else None
+        if len(self.factors) == AGREEING:
+            return agreed(self.factors, TOLERANCE)
+        return None
 
     def _factor(self, starts: Sequence[FlowStart]) -> Fraction | None:
         observed_s = [one.time_s - starts[0].time_s for one in starts]
@@ -135,7 +137,9 @@ class Evidence:
 def agreed(factors: Collection[Fraction], tolerance: Fraction) -> Fraction | None:
     """Return the median of the factors if all are within `tolerance` of it."""
     middle = _middle(factors)
-    return middle if all(abs(one - middle) <= tolerance * middle for one in factors) else None
+    if all(abs(one - middle) <= tolerance * middle for one in factors):
+        return middle
+    return None
 
 
 def _middle(values: Iterable[Fraction]) -> Fraction:
@@ -179,16 +183,18 @@ class Corrections:
         if abs(factor - self.factor) <= TOLERANCE * self.factor:
             return False
         # A profile that is right after all is not to be made a little wrong.
-        self.factor = Fraction(1) if abs(factor - 1) <= TOLERANCE else factor
-        self.offsets_s = (
-            {}
-            if self.factor == 1
-            else {
+        if abs(factor - 1) <= TOLERANCE:
+            self.factor = Fraction(1)
+        else:
+            self.factor = factor
+        if self.factor == 1:
+            self.offsets_s = {}
+        else:
+            self.offsets_s = {
                 one.name: tuple(
                     Fraction(round(offset * self.factor * _MICROSECONDS), _MICROSECONDS)
                     for offset in one.offsets_s
                 )
                 for one in self._echelonflows
             }
-        )
         return True

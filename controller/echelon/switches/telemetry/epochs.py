@@ -20,7 +20,9 @@ def ahead(epoch: int, of: int) -> int:
     is behind.
     """
     forward = (epoch - of) % EPOCHS
-    return forward if forward < EPOCHS - BEHIND else forward - EPOCHS
+    if forward < EPOCHS - BEHIND:
+        return forward
+    return forward - EPOCHS
 
 
 @dataclass(slots=True)
@@ -47,7 +49,8 @@ class Counting:
         has.
         """
         if self.newest is not None:
-            self._floor, self.newest = self.newest + BEHIND, None
+            self._floor = self.newest + BEHIND
+            self.newest = None
 
 
 @dataclass(slots=True)
@@ -127,4 +130,6 @@ class IterationClock:
         self._middle = False
 
     def _begin(self, epoch: int, time_s: Fraction) -> None:
-        self._epoch, self._time_s, self._finish_s = epoch, time_s, None
+        self._epoch = epoch
+        self._time_s = time_s
+        self._finish_s = None

@@ -82,7 +82,10 @@ class FlowLog:
             if start_s is not None:
                 self._count += 1
                 finish_s = max(start_s, time_s + behind_s)
-                tardiness_s = float(event.tardiness_s) if has_deadline else None
+                if has_deadline:
+                    tardiness_s = float(event.tardiness_s)
+                else:
+                    tardiness_s = None
                 self._seen.append(
                     SeenFlow(
                         self._count,
@@ -102,7 +105,9 @@ class FlowLog:
     def at(self, switch: str, time_s: float) -> float | None:
         """Return a time of a switch's clock in seconds since 1970; None: the switch has not
         reported since it was connected."""
-        return time_s + self._behind[switch][0] if switch in self._behind else None
+        if switch in self._behind:
+            return time_s + self._behind[switch][0]
+        return None
 
     def after(self, number: int) -> Iterator[SeenFlow]:
         """Return the flows that are remembered with a higher number, oldest first."""

@@ -230,14 +230,16 @@ class _TrackedJob:
 
     def observe(self, event: FlowEvent) -> Observation:
         path = self.paths[event.flow]
-        at_first, at_last = event.switch == path[1], event.switch == path[-2]
+        at_first = event.switch == path[1]
+        at_last = event.switch == path[-2]
         if not (at_first or at_last):
             return NOTHING
         iteration_s = self._time(event) if at_first else None
         domain = "" if self._numbered_by_sender else event.switch
         iteration = self._counting.setdefault(domain, Counting()).number(event.epoch)
         formation = self._formation.get(event.flow)
-        corrected, tardiness_s = False, None
+        corrected = False
+        tardiness_s = None
         if formation is not None and at_first and event.started:
             corrected = self._started(formation, event, iteration)
         if at_first and event.finished:
@@ -269,7 +271,10 @@ class _TrackedJob:
 
     def _started(self, formation: _Formation, event: FlowEvent, iteration: int) -> bool:
         before = self._finished_before.get(self._connection[event.flow])
-        before_s = before[1] if before is not None and before[0] == iteration else None
+        if before is not None and before[0] == iteration:
+            before_s = before[1]
+        else:
+            before_s = None
         starts = formation.start(iteration, event.flow, FlowStart(event.time_s, before_s))
         return starts is not None and self.corrections.observe(formation.name, starts)
 
@@ -346,7 +351,10 @@ class _Formation:
             return None
         head_s = starts[self._flows[0]].time_s
         observed = tuple(starts[one].time_s - head_s for one in self._flows)
-        before = observed if self._distances_s is None else self._distances_s
+        if self._distances_s is None:
+            before = observed
+        else:
+            before = self._distances_s
         self._distances_s = tuple(
             b + SMOOTHING * (o - b) for b, o in zip(before, observed, strict=True)
         )

@@ -85,7 +85,10 @@ def waits(flows: Iterable[FlowSpan], rates_bps: Mapping[Link, int]) -> list[Wait
 
 def _lost_s(flow: FlowSpan, rates_bps: Mapping[Link, int]) -> float:
     slowest = min((rates_bps[link] for link in flow.links if link in rates_bps), default=None)
-    alone_s = 0.0 if slowest is None else flow.size_bytes * 8 / slowest
+    if slowest is None:
+        alone_s = 0.0
+    else:
+        alone_s = flow.size_bytes * 8 / slowest
     return max(0.0, flow.finish_s - flow.start_s - alone_s)
 
 
@@ -108,7 +111,8 @@ def _meet(
     for moment, begins, number in moments:
         for job, count in active.items():
             under_way[job] += count * (moment - now)
-        now, flow = moment, spans[number]
+        now = moment
+        flow = spans[number]
         if begins:
             at_start[number] = dict(under_way)
             active[flow.job] += 1

@@ -125,11 +125,10 @@ class PairFrames:
         The payload is zeros.
         """
         pad_bytes = -payload_bytes % 4
-        target = (
-            _RETH.pack(0, _REMOTE_KEY, message_bytes)
-            if opcode in (WRITE_FIRST, WRITE_ONLY)
-            else b""
-        )
+        if opcode in (WRITE_FIRST, WRITE_ONLY):
+            target = _RETH.pack(0, _REMOTE_KEY, message_bytes)
+        else:
+            target = b""
         return self._frame(
             opcode, psn, target + bytes(payload_bytes + pad_bytes), pad_bytes, asks=asks
         )
@@ -141,7 +140,8 @@ class PairFrames:
     def _frame(
         self, opcode: int, psn: int, rest: bytes, pad_bytes: int = 0, *, asks: bool = False
     ) -> bytes:
-        address, number = self.address, self._identification
+        address = self.address
+        number = self._identification
         self._identification = number + 1 & 0xFFFF
         udp_bytes = 8 + _BTH.size + len(rest) + ICRC_BYTES
         head = (0x45, DSCP << 2 | _ECT0, 20 + udp_bytes, number, _DO_NOT_FRAGMENT, _TTL, 17)
@@ -188,7 +188,8 @@ def parse(frame: bytes) -> Packet | None:
     rest_bytes = end - HEADER_BYTES
     syndrome = 0
     if opcode == ACKNOWLEDGE and rest_bytes >= _AETH.size:
-        syndrome, rest_bytes = frame[HEADER_BYTES], 0
+        syndrome = frame[HEADER_BYTES]
+        rest_bytes = 0
     elif opcode in (WRITE_FIRST, WRITE_ONLY):
         rest_bytes -= _RETH.size
     payload_bytes = max(0, rest_bytes - (flags >> 4 & 3))

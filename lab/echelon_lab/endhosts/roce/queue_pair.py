@@ -127,8 +127,12 @@ class Requester:
         for _ in range(acked):
             self._unacked.popleft()
         self._acked += acked
-        self._backoff, self.timeouts = 1, 0
-        self.deadline_ns = now_ns + self._settings.timeout_ns if self._unacked else None
+        self._backoff = 1
+        self.timeouts = 0
+        if self._unacked:
+            self.deadline_ns = now_ns + self._settings.timeout_ns
+        else:
+            self.deadline_ns = None
         again = self._go_back() if is_nak else []
         return again + self._send(now_ns)
 

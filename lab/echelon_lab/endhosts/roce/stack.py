@@ -56,7 +56,8 @@ class PairConnection:
         on_lost: Callable[[], None],
         tally: PacketTally | None = None,
     ) -> None:
-        self._src, self._dst = src, dst
+        self._src = src
+        self._dst = dst
         self._on_lost = on_lost
         # As random as NICs begin, and the same in every run.
         first_psn = crc32(address.connection + address.dst_pair.to_bytes(3, "big")) % NUMBERS

@@ -126,10 +126,15 @@ class Options:
     """Pair of (stamp, echo)."""
 
     def pack(self) -> bytes:
-        out = b"" if self.mss_bytes is None else _MSS_OPTION.pack(2, 4, self.mss_bytes)
+        if self.mss_bytes is None:
+            out = b""
+        else:
+            out = _MSS_OPTION.pack(2, 4, self.mss_bytes)
         if self.window_scale is not None:
             out += bytes([1, 3, 3, self.window_scale])
-        return out if self.stamps is None else out + _STAMPS.pack(_STAMP_OPTION, *self.stamps)
+        if self.stamps is None:
+            return out
+        return out + _STAMPS.pack(_STAMP_OPTION, *self.stamps)
 
 
 def stamp_of(now_ns: int) -> int:
@@ -190,8 +195,14 @@ class SegmentFrames:
     ) -> bytes:
         """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are
         not agreed on are left out."""
-        options = _STAMPS.pack(_STAMP_OPTION, stamp, echo) if self._stamped else b""
-        option_sum = _STAMP_OPTION + stamp + echo if self._stamped else 0
+        if self._stamped:
+            options = _STAMPS.pack(_STAMP_OPTION, stamp, echo)
+        else:
+            options = b""
+        if self._stamped:
+            option_sum = _STAMP_OPTION + stamp + echo
+        else:
+            option_sum = 0
         return self._build(seq, ack, flags, self.window, options, option_sum, length_bytes, ecn)
 
     def build_syn(self, seq: int, ack: int, flags: int, options: Options, window: int) -> bytes:
@@ -279,7 +290,9 @@ def parse_options(frame: bytes) -> Options:
             break
         found[kind] = options[2 : options[1]]
         options = options[options[1] :]
-    mss, scale, stamps = found.get(2, b""), found.get(3, b""), found.get(8, b"")
+    mss = found.get(2, b"")
+    scale = found.get(3, b"")
+    stamps = found.get(8, b"")
     return Options(
         int.from_bytes(mss, "big") if len(mss) == 2 else None,
         min(scale[0], MAX_WINDOW_SCALE) if len(scale) == 1 else None,

@@ -36,7 +36,8 @@ class NativeTcp:
 
     def __init__(self, ends: NativeEnds, hosts: Mapping[str, Host]) -> None:
         self._ffi, self.library, _ = _library()
-        ffi, network = self._ffi, ends.network
+        ffi = self._ffi
+        network = ends.network
         made = self.library.tcp_new(
             network_in_c(ffi, network.clock), network.when_told(self._on_told, once=False)
         )
@@ -49,7 +50,8 @@ class NativeTcp:
         deliver = self._address(ffi.addressof(self.library, "tcp_deliver"))
         for name, host in hosts.items():
             nic = ffi.cast("void *", network.nic(name))
-            mac, ipv4 = bytes.fromhex(host.mac.replace(":", "")), IPv4Address(host.ipv4).packed
+            mac = bytes.fromhex(host.mac.replace(":", ""))
+            ipv4 = IPv4Address(host.ipv4).packed
             self._hosts[name] = not_null(self.library.tcp_add_host(self.run, nic, mac, ipv4))
             ends.pass_on(name, deliver, self._address(self._hosts[name]))
 
@@ -143,7 +145,8 @@ class NativeConnection:
     ) -> None:
         self._tcp = tcp
         self._number = number
-        self._on_lost, self._on_gone = on_lost, on_gone
+        self._on_lost = on_lost
+        self._on_gone = on_gone
         self._awaited: deque[tuple[int, Callable[[], None]]] = deque()
         """Pairs of (bytes, what to call when they have been received), ascending."""
         self._written = 0
@@ -203,4 +206,6 @@ class NativeConnection:
 
 def tally_of(counters: TcpCounters) -> TcpTally:
     """Return the counts of connections, which may be in C."""
-    return counters if isinstance(counters, TcpTally) else TcpTally(*map(int, counters))
+    if isinstance(counters, TcpTally):
+        return counters
+    return TcpTally(*map(int, counters))

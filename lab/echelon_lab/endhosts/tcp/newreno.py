@@ -23,7 +23,10 @@ class NewReno:
 
     def __init__(self, mss_bytes: int, initial_bytes: int | None = None) -> None:
         self._mss = mss_bytes
-        self.initial = initial_window(mss_bytes) if initial_bytes is None else initial_bytes
+        if initial_bytes is None:
+            self.initial = initial_window(mss_bytes)
+        else:
+            self.initial = initial_bytes
         self.cwnd = self.initial
         self.ssthresh = _NO_THRESHOLD
         self._counted = (
@@ -119,7 +122,10 @@ class Aggressiveness:
 
     def at(self, acked_bytes: int) -> float:
         """Return F when `acked_bytes` have been acknowledged since the connection began."""
-        done = acked_bytes % self.iteration_bytes if self.iteration_bytes else 0
+        if self.iteration_bytes:
+            done = acked_bytes % self.iteration_bytes
+        else:
+            done = 0
         return self.slope * done / max(1, self.iteration_bytes) + self.intercept
 
 

@@ -349,11 +349,15 @@ class TcpSender:
         last = end + self._closing  # with the FIN
         if start >= last:
             return out
-        una, mss, highest = self._una, self._mss, self._highest
+        una = self._una
+        mss = self._mss
+        highest = self._highest
         limit = una + min(self._congestion.cwnd + beyond_bytes, self._peer_window)
         frames = self._frames
-        base, ack = self._isn + 1, self._acked_of_peer
-        stamp, echo = stamp_of(now_ns), self._peer_stamp
+        base = self._isn + 1
+        ack = self._acked_of_peer
+        stamp = stamp_of(now_ns)
+        echo = self._peer_stamp
         at = start
         while at < last:
             length = min(mss, end - at)
@@ -497,7 +501,10 @@ class TcpSender:
             flight + self._mss > congestion.cwnd and not marked
         ):  # RFC 3168, 6.1.2: no growth while ECE is heard
             congestion.grow(acked, una)
-        self.deadline_ns = None if una == self._highest else now_ns + self._timer.rto_ns
+        if una == self._highest:
+            self.deadline_ns = None
+        else:
+            self.deadline_ns = now_ns + self._timer.rto_ns
         out += self._send(now_ns)
         return out
 

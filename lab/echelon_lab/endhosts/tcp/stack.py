@@ -112,7 +112,10 @@ class _SendingEnd:
 
     def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
         sender = self.sender
-        options = parse_options(frame) if segment.flags & SYN else None
+        if segment.flags & SYN:
+            options = parse_options(frame)
+        else:
+            options = None
         self.transmit(sender.on_segment(now_ns, segment, options))
         if sender.finished or sender.given_up:
             self._connection.on_end()
@@ -144,7 +147,10 @@ class _ReceivingEnd:
 
     def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
         receiver = self.receiver
-        options = parse_options(frame) if segment.flags & SYN else None
+        if segment.flags & SYN:
+            options = parse_options(frame)
+        else:
+            options = None
         answer = receiver.on_segment(now_ns, segment, options)
         if answer is not None:
             self.stack.nic.send(answer)
@@ -316,11 +322,9 @@ class TcpReceiver:
         """Take a segment. `options` are given if it is a SYN."""
         ecn, length, identification, seq, _, flags, _, stamp, _ = segment
         if flags & (SYN | RST):
-            return (
-                self._on_syn(now_ns, segment, options or Options())
-                if flags & SYN and not flags & RST
-                else None
-            )
+            if flags & SYN and not flags & RST:
+                return self._on_syn(now_ns, segment, options or Options())
+            return None
         if not self._connected:
             return None
         if not length and not flags & FIN:
@@ -366,7 +370,10 @@ class TcpReceiver:
     def _on_syn(self, now_ns: int, segment: Segment, options: Options) -> bytes:
         window = self._settings.receive_window_bytes
         if not self._connected:
-            scale = 0 if options.window_scale is None else window_scale(window)
+            if options.window_scale is None:
+                scale = 0
+            else:
+                scale = window_scale(window)
             ecn = self._settings.ecn and segment.flags & (ECE | CWR) == ECE | CWR
             self._connect(segment.seq, scale, ecn, stamped=options.stamps is not None)
         mine = Options(
@@ -398,7 +405,8 @@ class TcpReceiver:
             self._tally.duplicate += 1
             return
         if first < behind:
-            start, end = min(start, starts[first]), max(end, ends[behind - 1])
+            start = min(start, starts[first])
+            end = max(end, ends[behind - 1])
         if start > done:
             if end > start:
                 starts[first:behind] = [start]

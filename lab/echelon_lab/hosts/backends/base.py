@@ -83,7 +83,12 @@ class NamespaceFabric(HostFabric):
         lines = []
         for cable in self._fabric.cables:
             # The host's end is made in the host's namespace, the switch's end in this one.
-            here, there = (cable.b, cable.a) if cable.a.node in self._hosts else (cable.a, cable.b)
+            if cable.a.node in self._hosts:
+                here = cable.b
+                there = cable.a
+            else:
+                here = cable.a
+                there = cable.b
             lines.append(
                 f"link add {self._end(here)} group {self._group} type veth peer {self._end(there)}"
             )

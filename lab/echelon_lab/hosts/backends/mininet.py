@@ -73,7 +73,8 @@ def _replace_distutils() -> None:
 
     Mininet compares versions of Open vSwitch with it.
     """
-    package, version = ModuleType("distutils"), ModuleType("distutils.version")
+    package = ModuleType("distutils")
+    version = ModuleType("distutils.version")
     version.StrictVersion = tuple  # type: ignore[attr-defined]
     package.version = version  # type: ignore[attr-defined]
     sys.modules |= {"distutils": package, "distutils.version": version}

@@ -275,7 +275,8 @@ def _launch(switch: P4Switch, network: Network) -> SwitchProcess:
     launcher = TARGETS[switch.target].launcher()
     if launcher is None:
         raise RunError(f"target {switch.target} does not run as a process (give another --switch)")
-    fabric, name = network.fabric, switch.name
+    fabric = network.fabric
+    name = switch.name
     rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
     place = Place(name, fabric.switches[name].device_id, interfaces_of(switch), rates)
     return launcher.launch(place, _directory(), before=(*DIES_WITH_CALLER, *preferred(NICENESS)))
@@ -375,11 +376,9 @@ def prepare(
 
 
 def _mtus(interfaces: Sequence[str], mtu_bytes: int | None) -> Sequence[str]:
-    return (
-        []
-        if mtu_bytes is None
-        else [f"link set {interface} mtu {mtu_bytes}" for interface in interfaces]
-    )
+    if mtu_bytes is None:
+        return []
+    return [f"link set {interface} mtu {mtu_bytes}" for interface in interfaces]
 
 
 def network_of(switch: Switch) -> Network:
@@ -453,7 +452,9 @@ def _other(intf: Intf) -> Intf:
 
 def _rate_bps(intf: Intf) -> int:
     """Return the rate of the link, which Mininet holds in Mbit/s."""
-    return round(float(intf.params["bw"]) * 10**6) if intf.params.get("bw") else DEFAULT_BPS
+    if intf.params.get("bw"):
+        return round(float(intf.params["bw"]) * 10**6)
+    return DEFAULT_BPS
 
 
 switches = {name: switch_class(name) for name in TARGETS}

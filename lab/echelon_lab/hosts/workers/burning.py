@@ -24,7 +24,8 @@ def burn(duration_ns: int) -> None:
 
 
 def _main() -> None:
-    requests, answers = sys.stdin.fileno(), sys.stdout.fileno()
+    requests = sys.stdin.fileno()
+    answers = sys.stdout.fileno()
     os.write(answers, b".")
     while request := os.read(requests, _REQUEST.size):
         burn(*_REQUEST.unpack(request))

@@ -64,7 +64,10 @@ class Coordination:
     def note(self, report: StepStarted | StepFinished) -> None:
         """Keep what a worker has seen."""
         iteration = self._history[report.job][report.iteration - 1]
-        times = iteration.started if isinstance(report, StepStarted) else iteration.finished
+        if isinstance(report, StepStarted):
+            times = iteration.started
+        else:
+            times = iteration.finished
         times[report.step] = report.at_ns
 
     def worker_done(self, report: IterationDone, now_ns: int) -> list[Begin]:
@@ -83,11 +86,9 @@ class Coordination:
         self._completion.finish(report.job, report.iteration)
         if self._on_iteration is not None:
             self._on_iteration(report.job, report.iteration)
-        return (
-            [self._begin(report.job, now_ns)]
-            if self._completion.begins(report.job, report.iteration + 1)
-            else []
-        )
+        if self._completion.begins(report.job, report.iteration + 1):
+            return [self._begin(report.job, now_ns)]
+        return []
 
     def busy_workers(self, job: str) -> Collection[str]:
         """Return the hosts that have not finished the current iteration."""
@@ -110,7 +111,9 @@ class Coordination:
         finishes = [
             max(it.finished.values()) for of in self._history.values() for it in of if it.finished
         ]
-        return float(self._seconds(max(finishes))) if finishes else 0.0
+        if finishes:
+            return float(self._seconds(max(finishes)))
+        return 0.0
 
     @property
     def reordered(self) -> Mapping[str, int]:
@@ -164,6 +167,9 @@ class Coordination:
         for name in names:
             if name in of.started:
                 finish_ns = of.finished.get(name)
-                finish_s = None if finish_ns is None else self._seconds(finish_ns)
+                if finish_ns is None:
+                    finish_s = None
+                else:
+                    finish_s = self._seconds(finish_ns)
                 spans[name] = Span(self._seconds(of.started[name]), finish_s)
         return spans

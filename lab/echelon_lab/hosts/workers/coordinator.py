@@ -374,7 +374,9 @@ def assign(
 def _rate_bps(fabric: Fabric, host: str, host_rate_bps: int | None) -> int:
     (switch,) = fabric.ports[host].values()
     link_bps = fabric.rate_bps[host, switch]
-    return link_bps if host_rate_bps is None else min(link_bps, host_rate_bps)
+    if host_rate_bps is None:
+        return link_bps
+    return min(link_bps, host_rate_bps)
 
 
 def _carriage(spec: JobSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
@@ -393,7 +395,8 @@ def _shim(
 def _tcp(
     job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]
 ) -> messages.Carriage:
-    source, destination = recognition.source_port, recognition.destination_port
+    source = recognition.source_port
+    destination = recognition.destination_port
     assert source is not None  # checked where the file was read
     assert destination is not None
     if source == destination:

@@ -79,7 +79,8 @@ class DatagramNetwork:
         """The time of what is being told."""
         self.incoming = incoming(self._ipv4, sockets)
         """The socket that takes all packets for this host."""
-        library, ffi = self._library, self._ffi
+        library = self._library
+        ffi = self._ffi
         made = library.datagrams_new(self.incoming.fileno(), assignment.rate_bps, SHIM_PORT)
         if made == ffi.NULL:
             raise MemoryError
@@ -124,7 +125,8 @@ class DatagramNetwork:
         self._finish()
 
     def _wait(self, until_ns: int, readers: Collection[int], writers: Collection[int]) -> None:
-        library, ffi = self._library, self._ffi
+        library = self._library
+        ffi = self._ffi
         others = [
             *((fd, select.POLLIN) for fd in readers),
             *((fd, select.POLLOUT) for fd in writers),
@@ -178,7 +180,8 @@ class DatagramCarrier:
         self._events = events
         self._counters = new_tally(ends)
         self._flows: dict[str, NativeFlow] = {}
-        host, addresses = assignment.host, assignment.addresses
+        host = assignment.host
+        addresses = assignment.addresses
         transport = Transport(
             packet_bytes=assignment.packet_bytes, window_packets=assignment.window_packets
         )

@@ -157,7 +157,10 @@ class ShimSockets:
         self.flows = FlowEnds(assignment.host, loop)
         """Ends of the flows here."""
         rules = assignment.rules
-        self.ranks = None if rules is None else HostRanks(assignment.host, rules)
+        if rules is None:
+            self.ranks = None
+        else:
+            self.ranks = HostRanks(assignment.host, rules)
         """What marks packets with their ranks; None: switches rank."""
         self.agreement = Agreement(loop)
         """The host's knowledge about the iterations of its jobs."""
@@ -224,10 +227,13 @@ class ShimSocketCarrier:
         """Send a flow from here."""
         assignment = self.sockets.assignment
         key = flow_key(iteration % 256, self._number, self._numbers[flow.name])
-        destination, payloads = assignment.addresses[flow.dst], ShimPayloads(key)
+        destination = assignment.addresses[flow.dst]
+        payloads = ShimPayloads(key)
 
         def transmit(segment: DataSegment) -> None:
-            stamp, code_point, ranks = self.sockets.agreement.stamp(key), 0, self.sockets.ranks
+            stamp = self.sockets.agreement.stamp(key)
+            code_point = 0
+            ranks = self.sockets.ranks
             if ranks is not None:
                 code_point, stamp = ranks.mark(self.sockets.loop.now_ns, key, segment, stamp)
             datagram = Datagram(self._port, destination, payloads.data(segment, stamp), code_point)
@@ -260,7 +266,8 @@ class ShimSocketCarrier:
 
     def _receive(self, key: bytes, flow: Flow, iteration: int) -> None:
         assignment = self.sockets.assignment
-        source, payloads = assignment.addresses[flow.src], ShimPayloads(key)
+        source = assignment.addresses[flow.src]
+        payloads = ShimPayloads(key)
 
         def acknowledge(segment: AckSegment) -> None:
             payload = payloads.ack(segment, self.sockets.agreement.stamp(key))

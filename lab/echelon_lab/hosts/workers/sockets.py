@@ -118,7 +118,9 @@ class OutgoingConnection:
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
 
         def at(place: int) -> int:
-            return int(_U32.unpack_from(info, place)[0]) if len(info) >= place + _U32.size else 0
+            if len(info) >= place + _U32.size:
+                return int(_U32.unpack_from(info, place)[0])
+            return 0
 
         return HostPacketCounts(at(_REORDERINGS_SEEN_AT), at(_TOTAL_RETRANSMITS_AT))
 
@@ -177,7 +179,8 @@ class IncomingConnection:
         now_ns = self._loop.now_ns
         while count >= self._left_bytes:
             count -= self._left_bytes
-            flow, iteration = self._flows[self._index], self._iteration
+            flow = self._flows[self._index]
+            iteration = self._iteration
             self._index += 1
             if self._index == len(self._flows):
                 self._index = 0
@@ -276,7 +279,8 @@ class TcpSocketCarrier:
         self._incoming: dict[str, IncomingConnection] = {}
         self._missing = 0
         self._connected: Callable[[], None] | None = None
-        host, addresses = assignment.host, assignment.addresses
+        host = assignment.host
+        addresses = assignment.addresses
         self._destinations = []
         for (src, dst), flows in connections(job).items():
             if src == host:
@@ -318,7 +322,8 @@ class TcpSocketCarrier:
         return accepted
 
     def _connect(self, dst: str) -> None:
-        addresses, carriage = self._assignment.addresses, self._carriage
+        addresses = self._assignment.addresses
+        carriage = self._carriage
         sock = self._closing.enter_context(stream_socket())
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
@@ -354,7 +359,8 @@ class TcpSocketCarrier:
     def _count(self, established: int) -> None:
         self._missing -= established
         if not self._missing and self._connected is not None:
-            connected, self._connected = self._connected, None
+            connected = self._connected
+            self._connected = None
             connected()
 
 

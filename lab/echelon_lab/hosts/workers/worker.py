@@ -183,7 +183,8 @@ class WorkerExecution:
         self._awaited = set(self.arriving)
         self._delayed = False
         out = self._start_all(name for name in self._order if not self._own[name].after)
-        early, self._early = self._early, set()
+        early = self._early
+        self._early = set()
         for name in [name for name in self.arriving if name in early]:
             self._awaited.remove(name)
             out += self._done(name)

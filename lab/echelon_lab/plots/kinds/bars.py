@@ -22,7 +22,8 @@ _GROUPS = {"column": 6, "text": 14}
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return the pages, each with at most `_GROUPS` jobs."""
     policies = selection.most(list(run.policies), "policies", "--policy", MOST)
-    pages, step = [], _GROUPS[style.width]
+    pages = []
+    step = _GROUPS[style.width]
     for begin in range(0, len(run.jobs), step):
         jobs = run.jobs[begin : begin + step]
         figure, (axis,) = style.panels([1.6], run.message(selection))

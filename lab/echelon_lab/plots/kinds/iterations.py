@@ -49,6 +49,9 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
                     MARKERS[at] * (longest < _MANY),
                 )
             )
-        title = run.headline(policy, selection) if len(run.policies) > 1 else ""
+        if len(run.policies) > 1:
+            title = run.headline(policy, selection)
+        else:
+            title = ""
         panels.append(Panel("iteration", "time / alone", curves, title, counts=True, one="y"))
     return [chart(run.message(selection), panels, style, 1.15, same_axes=True)]

@@ -33,7 +33,8 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     carried = {policy: of for policy, of in carried.items() if of}
     if not carried:
         return []
-    end_s, rates_bps = run.shortest_s(selection), run.rates_bps
+    end_s = run.shortest_s(selection)
+    rates_bps = run.rates_bps
     uses = {
         policy: {
             link: within([load / rates_bps[link] for load in loads_bps(flows, end_s, _BINS)])
@@ -48,10 +49,8 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         {link for of in means.values() for link in of}, key=lambda link: (-_most(means, link), link)
     )
     most = _most(means, links[0])
-    shown, busiest = (
-        [link for link in links[:_ROWS] if _most(means, link) >= _LEAST * most],
-        links[0],
-    )
+    shown = [link for link in links[:_ROWS] if _most(means, link) >= _LEAST * most]
+    busiest = links[0]
     if len(links) > len(shown):
         selection.note(
             f"{len(shown)} of {len(links)} directions of links, those that are used most (choose"

@@ -87,7 +87,8 @@ def at_once(spans: Mapping[str, Spans]) -> Spans:
         for start, end in of
         for time, by in ((start, 1), (end, -1))
     )
-    running, out = 0, []
+    running = 0
+    out = []
     for (time, by), (until, _) in pairwise(changes):
         running += by
         if running > 1 and until > time:
@@ -126,7 +127,9 @@ def _message(run: MeasuredRun, shares: Mapping[str, float]) -> str:
         f"Under {last}, jobs communicate at once for {_percent(shares[last])} of the time in which"
         " any does"
     )
-    return message if first == last else f"{message}, under {first} for {_percent(shares[first])}"
+    if first == last:
+        return message
+    return f"{message}, under {first} for {_percent(shares[first])}"
 
 
 def _percent(share: float) -> str:

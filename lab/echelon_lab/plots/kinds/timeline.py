@@ -83,7 +83,8 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     panels = {policy: rows_of(of, selection) for policy, of in run.policies.items()}
     rows_of_all = [row for rows in panels.values() for row in rows.values()]
     bars = [bar for row in rows_of_all for lane in (*row.computes, *row.flows) for bar in lane]
-    begin_s, end_s = min(bar.start_s for bar in bars), max(bar.finish_s for bar in bars)
+    begin_s = min(bar.start_s for bar in bars)
+    end_s = max(bar.finish_s for bar in bars)
     inch_s = (end_s - begin_s) / (style.width_inches - 0.5)
     pages = _pages(panels)
     figures = []
@@ -116,11 +117,10 @@ def rows_of(of: Mapping[str, Any], selection: Excerpt) -> dict[str, Row]:
             if selection.takes(span["iteration"]):
                 row = rows.setdefault(worker, Row(worker))
                 number = span.get("micro_batch")
-                label = (
-                    ""
-                    if number is None
-                    else f"{span.get('kind', '')[:1].upper() if len(kinds) > 1 else ''}{number}"
-                )
+                if number is None:
+                    label = ""
+                else:
+                    label = f"{span.get('kind', '')[:1].upper() if len(kinds) > 1 else ''}{number}"
                 bar = Bar(
                     place, span["start_s"], span["finish_s"], label, span.get("ideal_finish_s")
                 )
@@ -148,7 +148,8 @@ def _pages(panels: Mapping[str, Mapping[str, Row]]) -> list[list[str]]:
 
 
 def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
-    y, ticks = 0.0, []
+    y = 0.0
+    ticks = []
     for row in rows:
         top = y
         for height, sends, lane in row.lanes():

@@ -92,7 +92,8 @@ class Chakra(Importer[ChakraOptions]):
             ranks = self.given_ranks(ordered[0])
             if ranks > 1:
                 tally.derived["ranks that run the same trace"] = ranks
-            ordered, traces = ordered * ranks, traces * ranks
+            ordered = ordered * ranks
+            traces = traces * ranks
         self.agreed_ranks(ordered[0], len(traces), "a file each")
         made = [
             [
@@ -164,7 +165,10 @@ class Chakra(Importer[ChakraOptions]):
             raise _fault(
                 source, node.number, f"comm_type {number} is not supported", "leave the node out"
             )
-        size_bytes = 0 if kind == "barrier" else _whole(source, node, "comm_size", _MOST_BYTES)
+        if kind == "barrier":
+            size_bytes = 0
+        else:
+            size_bytes = _whole(source, node, "comm_size", _MOST_BYTES)
         name = str(node.attributes.get("pg_name", ""))
         if name and groups:
             if name not in groups:
@@ -176,12 +180,17 @@ class Chakra(Importer[ChakraOptions]):
                 )
             # A number follows, which tells groups of one label apart.
             called = node_label(str(node.attributes.get("label", "")))
-            label, members = called.rstrip("0123456789") or "pg", groups[name]
+            label = called.rstrip("0123456789") or "pg"
+            members = groups[name]
         else:
-            label, members = "all", self._involved(source, ranks, node)
+            label = "all"
+            members = self._involved(source, ranks, node)
         if kind == "all-gather":
             size_bytes *= len(members)
-        parts = node.attributes.get("comm_parts") if kind == "all-to-all" else None
+        if kind == "all-to-all":
+            parts = node.attributes.get("comm_parts")
+        else:
+            parts = None
         if parts is None:
             return Joined(kind, label, members, size_bytes)
         if (
@@ -199,7 +208,10 @@ class Chakra(Importer[ChakraOptions]):
 
     def _involved(self, source: Source, ranks: int, node: WireNode) -> tuple[int, ...]:
         said = node.attributes.get("involved_dim", ())
-        involved = said if isinstance(said, tuple) else (int(bool(said)),)
+        if isinstance(said, tuple):
+            involved = said
+        else:
+            involved = (int(bool(said)),)
         if all(involved):
             return tuple(range(ranks))
         raise _fault(
@@ -257,7 +269,10 @@ def _by_rank(files: Sequence[Source]) -> list[Source]:
 
 def _parse(source: Source) -> list[WireNode]:
     data = source.unpacked()
-    nodes = _json_nodes(source) if data.lstrip()[:1] in (b"{", b"[") else read_trace(source)
+    if data.lstrip()[:1] in (b"{", b"["):
+        nodes = _json_nodes(source)
+    else:
+        nodes = read_trace(source)
     if not nodes:
         raise DocumentError(
             source.name, "", "has no nodes (check the format)", code="empty-document"
@@ -271,7 +286,8 @@ def _json_nodes(source: Source) -> list[WireNode]:
     listed = first.get("nodes")
     if len(documents) == 1 and isinstance(listed, list) and listed and "type" in listed[0]:
         # Chakra's nodes have a type, and those of PyTorch's execution traces have not.
-        documents, first = [*map(_mapping(source), listed)], {}
+        documents = [*map(_mapping(source), listed)]
+        first = {}
     if len(documents) == 1 and isinstance(first.get("workload_graph"), list):
         return [_feeder_node(source, at, node) for at, node in enumerate(first["workload_graph"])]
     if "nodes" in first or "traceEvents" in first:
@@ -287,7 +303,9 @@ def _json_nodes(source: Source) -> list[WireNode]:
 
 def _documents(source: Source) -> list[dict[str, Any]]:
     """Return the mappings that follow each other in a file, or that are in its one list."""
-    text, at, out = source.text(), 0, []
+    text = source.text()
+    at = 0
+    out = []
     if text.lstrip().startswith("["):
         listed = source.json()
         return [*map(_mapping(source), listed)]
@@ -303,7 +321,10 @@ def _documents(source: Source) -> list[dict[str, Any]]:
                 source.name, "", "is not a mapping (check the format)", code="not-a-mapping"
             )
         out.append(document)
-        at = len(text) - len(text[at:].lstrip()) if at - len(text) else at
+        if at - len(text):
+            at = len(text) - len(text[at:].lstrip())
+        else:
+            at = at
     return out
 
 
@@ -368,7 +389,10 @@ def _jsonizer_node(source: Source, at: int, node: dict[str, Any]) -> WireNode:
             elif key == "stringVal":
                 attributes[each["name"]] = str(value)
             elif key == "boolList":
-                values = value.get("values", []) if isinstance(value, dict) else []
+                if isinstance(value, dict):
+                    values = value.get("values", [])
+                else:
+                    values = []
                 attributes[each["name"]] = tuple(int(item is True) for item in values)
             elif key == "uint64List":
                 attributes[each["name"]] = _json_numbers(

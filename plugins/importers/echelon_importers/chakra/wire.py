@@ -83,7 +83,8 @@ def _messages(source: Source, data: bytes) -> Iterator[bytes]:
         try:
             length, start = _varint(data, at)
         except DamagedMessageError:
-            length, start = len(data), at
+            length = len(data)
+            start = at
         if start + length > len(data):
             raise DocumentError(
                 source.name,
@@ -112,7 +113,8 @@ def _fields(data: bytes) -> Iterator[_Field]:
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
-        number, wire = key >> 3, key & 7
+        number = key >> 3
+        wire = key & 7
         if not number:
             raise DamagedMessageError("a field has the number 0")
         if wire == _VARINT:
@@ -182,7 +184,10 @@ def _node(fields: list[_Field], generation: int) -> WireNode:
             case _Field(5 | 6 | 7 | 8 | 9 | 10, 2, _) if not new:
                 pass
             case _:
-                schema = "no schema has" if new else "version 0.0.3 does not have"
+                if new:
+                    schema = "no schema has"
+                else:
+                    schema = "version 0.0.3 does not have"
                 raise DamagedMessageError(
                     f"a node has the field {field.number} of type {field.wire}, which {schema}"
                 )
@@ -216,7 +221,8 @@ def _old_attribute(data: bytes) -> tuple[str, Value]:
 
 
 def _attribute(data: bytes) -> tuple[str, Value]:
-    name, said = "", None
+    name = ""
+    said = None
     for field in _fields(data):
         if field.number == 1 and isinstance(field.value, bytes):
             name = _text(field.value)
@@ -254,7 +260,8 @@ def _numbers(value: int | bytes) -> list[int]:
     """Return a repeated number, packed or one of several."""
     if isinstance(value, int):
         return [value]
-    out, at = [], 0
+    out = []
+    at = 0
     while at < len(value):
         number, at = _varint(value, at)
         out.append(number)

@@ -53,7 +53,9 @@ def _number(field: int, value: int) -> bytes:
 
 
 def _packed(field: int, values: Sequence[int]) -> bytes:
-    return delimited(field, b"".join(map(varint, values))) if values else b""
+    if values:
+        return delimited(field, b"".join(map(varint, values)))
+    return b""
 
 
 def _text(field: int, value: str) -> bytes:

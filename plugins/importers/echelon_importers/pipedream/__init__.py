@@ -85,7 +85,8 @@ class PipeDreamProfile(Importer[PipeDreamOptions]):
 
     def _levels(self, source: Source, ranks: int) -> list[Level]:
         options = self.options
-        local, hosts = options.ranks_per_host, ranks // options.ranks_per_host
+        local = options.ranks_per_host
+        hosts = ranks // options.ranks_per_host
         if local == 1:
             return [Level(hosts, options.bandwidth / 8)]
         if options.local_bandwidth is None:

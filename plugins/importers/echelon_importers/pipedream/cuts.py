@@ -37,7 +37,8 @@ def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
     there are more.
     """
     needs = [sum(1 << need for need in each) for each in profile.needs]
-    seen, new = {0}, [0]
+    seen = {0}
+    new = [0]
     while new:
         layers = new.pop()
         for number, needed in enumerate(needs):

@@ -167,7 +167,9 @@ def _from(
         alone_s = on_one(i, j)
         sync_s = 4 * (cuts[j].parameter_bytes - cuts[i].parameter_bytes) / bandwidth
         for m in range(1, level.components + 1):
-            best_s, best_cut, best_components = (alone_s + sync_s * (m - 1) / m) / m, None, m
+            best_s = (alone_s + sync_s * (m - 1) / m) / m
+            best_cut = None
+            best_components = m
             for last in range(1, m):
                 share = (last - 1) / last
                 for k, stage_s, stage_sync_s, crossing_s in reversed(parts):
@@ -178,7 +180,9 @@ def _from(
                     assert first is not None
                     time_s = max(time_s, crossing_s / last, first.time_s)
                     if time_s < best_s:
-                        best_s, best_cut, best_components = time_s, k, last
+                        best_s = time_s
+                        best_cut = k
+                        best_components = last
             table[j][m - 1] = _Choice(best_s, best_cut, best_components)
     return table
 
@@ -201,15 +205,15 @@ def _stages(
         spans.append((i if choice.cut is None else choice.cut, end, choice.components))
         if choice.cut is None:
             break
-        end, left = choice.cut, left - choice.components
+        end = choice.cut
+        left = left - choice.components
     stages: list[Stage] = []
     first = 0
     for start, end, components in reversed(spans):
-        inner = (
-            [Stage(start, end, (0,))]
-            if number == 0
-            else _stages(solved, levels, number - 1, start, end)
-        )
+        if number == 0:
+            inner = [Stage(start, end, (0,))]
+        else:
+            inner = _stages(solved, levels, number - 1, start, end)
         places = [place * below for place in range(first, first + components)]
         stages += [
             Stage(

@@ -134,7 +134,8 @@ def _ordered(
     source: Source, layers: Mapping[str, ProfiledLayer], edges: set[tuple[str, str]]
 ) -> LayerProfile:
     ignored: Counter[str] = Counter()
-    entered, left = {behind for _, behind in edges}, {before for before, _ in edges}
+    entered = {behind for _, behind in edges}
+    left = {before for before, _ in edges}
     inputs = {
         name for name in layers if name not in entered and layers[name].what.startswith("Input")
     }

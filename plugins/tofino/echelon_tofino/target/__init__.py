@@ -49,7 +49,9 @@ class Tofino(Target[TofinoOptions]):
         from echelon.switches.targets.virtual import virtual_switches
 
         model = virtual_switches(self.name)
-        return None if model is None else cast("VirtualFabricFactory", model.TofinoTestbed)
+        if model is None:
+            return None
+        return cast("VirtualFabricFactory", model.TofinoTestbed)
 
     def launcher(self) -> SwitchLauncher:
         from echelon_tofino.target.launcher import TofinoLauncher

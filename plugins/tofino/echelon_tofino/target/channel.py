@@ -103,7 +103,8 @@ class BfrtChannel:
     async def write(self, updates: list[bfrt.Update], pipe: int = ALL_PIPES) -> None:
         """Carry out updates, each by itself. Raise `CallError`."""
         request = bfrt.WriteRequest(client_id=self.client_id, updates=updates)
-        request.target.device_id, request.target.pipe_id = self.device, pipe
+        request.target.device_id = self.device
+        request.target.pipe_id = pipe
         try:
             await self._write(
                 request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates))
@@ -116,7 +117,8 @@ class BfrtChannel:
     ) -> AsyncIterator[bfrt.ReadResponse]:
         """Yield the answers to a read as they come. Raise `CallError`, after what could be read."""
         request = bfrt.ReadRequest(client_id=self.client_id, entities=entities)
-        request.target.device_id, request.target.pipe_id = self.device, pipe
+        request.target.device_id = self.device
+        request.target.pipe_id = pipe
         call = self._read(request, timeout=within(timeout_s))
         try:
             async for answer in call:

@@ -139,7 +139,10 @@ class BfrtCodec:
         given = dict(call.arguments)
         if given.keys() != action.fields.keys():
             wrong = next(iter(given.keys() ^ action.fields.keys()))
-            what = "is missing" if wrong in action.fields else "is unknown"
+            if wrong in action.fields:
+                what = "is missing"
+            else:
+                what = "is unknown"
             raise ValueError(f"action {call.name}: parameter {wrong!r} {what}")
         for name, field in action.fields.items():
             try:
@@ -220,7 +223,8 @@ class BfrtCodec:
         name = self._names[message.table_id]
         table = self._tables[name]
         fields = {field.id: (alias, field) for alias, field in table.key.items()}
-        match, priority = {}, 0
+        match = {}
+        priority = 0
         for part in message.key.fields:
             alias, field = fields[part.field_id]
             if alias == PRIORITY:
@@ -318,20 +322,19 @@ def _text(part: bfrt.KeyField, field: Field) -> str | None:
         case "exact":
             return str(number(part.exact.value))
         case "lpm":
-            return (
-                value_text(Prefix(number(part.lpm.value), part.lpm.prefix_len))
-                if part.lpm.prefix_len
-                else None
-            )
+            if part.lpm.prefix_len:
+                return value_text(Prefix(number(part.lpm.value), part.lpm.prefix_len))
+            return None
         case "ternary":
             mask = number(part.ternary.mask)
-            return f"{number(part.ternary.value)}&{mask:#x}" if mask else None
+            if mask:
+                return f"{number(part.ternary.value)}&{mask:#x}"
+            return None
         case "range":
-            low, high = number(part.range.low), number(part.range.high)
-            return (
-                None
-                if (low, high) == (0, (1 << field.bits) - 1)
-                else value_text(Interval(low, high))
-            )
+            low = number(part.range.low)
+            high = number(part.range.high)
+            if (low, high) == (0, (1 << field.bits) - 1):
+                return None
+            return value_text(Interval(low, high))
         case _:
             return "?"

@@ -24,11 +24,9 @@ class TofinoLauncher(SoftswitchLauncher):
 
     def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
         address = {"address": f"127.0.0.1:{ports.other}"}
-        return (
-            address
-            if place.queue_bytes is None
-            else {**address, "depth": -(-place.queue_bytes // _FRAME_BYTES)}
-        )
+        if place.queue_bytes is None:
+            return address
+        return {**address, "depth": -(-place.queue_bytes // _FRAME_BYTES)}
 
     def serves_at(self, ports: Ports) -> Sequence[int]:
         return (ports.grpc, ports.other)

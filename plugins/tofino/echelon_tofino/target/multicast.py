@@ -39,7 +39,10 @@ class MulticastTables:
         copies: dict[int, list[tuple[int, int]]] = {}
         members: dict[int, list[int]] = {}
         for entry in entries:
-            table = self._node if entry.table_id == self._node.id else self._group
+            if entry.table_id == self._node.id:
+                table = self._node
+            else:
+                table = self._group
             ((_, number),), values = table.key_of(entry).items(), table.values(entry)
             if table is self._node:
                 copies[number] = [
@@ -63,7 +66,10 @@ class MulticastTables:
         Args:
             held: the group as it is.
         """
-        wanted = _nodes(group) if kind is not UpdateKind.DELETE else {}
+        if kind is not UpdateKind.DELETE:
+            wanted = _nodes(group)
+        else:
+            wanted = {}
         before = {} if held is None else _nodes(held)
         made = [
             self._update(self._node, node, kind=bfrt.Update.INSERT_OR_MODIFY, values=values)

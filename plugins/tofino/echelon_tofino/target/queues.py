@@ -120,7 +120,8 @@ class BfrtQueues:
         for pipe, places in self._by_pipe(wanted):
             updates = []
             for place in places:
-                setting, key = wanted[place], self._places[place].key
+                setting = wanted[place]
+                key = self._places[place].key
                 # Rates first: they must be right when they are enabled.
                 updates += [
                     self._tables[_SHAPING].update(key, _rates(setting)),
@@ -159,7 +160,10 @@ class BfrtQueues:
     def _refused(self, what: str, error: CallError) -> SouthboundError:
         parts = [status for status in error.updates if status.code]
         first = parts[0] if parts else error.whole
-        more = f" (and {len(parts) - 1} more)" if len(parts) > 1 else ""
+        if len(parts) > 1:
+            more = f" (and {len(parts) - 1} more)"
+        else:
+            more = ""
         code = GRPCStatusCode(first.code).name
         return SouthboundError(
             f"switch {self._switch}: {what} refused: {first.message} [{code}]{more}"

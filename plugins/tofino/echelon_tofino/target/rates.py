@@ -59,7 +59,8 @@ class BfrtRates:
             self._table(f"{of}.{name}") for name in ("sched_shaping", "sched_cfg")
         )
         request = bfrt.WriteRequest(p4_name=_ANY_CLIENT)
-        request.target.device_id, request.target.pipe_id = self._device, pipe
+        request.target.device_id = self._device
+        request.target.pipe_id = pipe
         if rate_bps:
             # The rate first: it must be right when it is enabled.
             request.updates.append(
@@ -74,7 +75,8 @@ class BfrtRates:
     def _place(self, port: int) -> Mapping[str, Any]:
         table = self._table(_PORT)
         request = bfrt.ReadRequest(p4_name=_ANY_CLIENT, entities=[table.query({"dev_port": port})])
-        request.target.device_id, request.target.pipe_id = self._device, ALL_PIPES
+        request.target.device_id = self._device
+        request.target.pipe_id = ALL_PIPES
         try:
             (answer,) = self._read(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:

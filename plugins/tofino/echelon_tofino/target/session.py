@@ -89,7 +89,10 @@ class BfrtSession(IntentSession):
     ) -> None:
         self._connect = connect
         self._address = address
-        self._program = program if binary is None else replace(program, binary=binary)
+        if binary is None:
+            self._program = program
+        else:
+            self._program = replace(program, binary=binary)
         described = program.p4info.with_name("bf-rt.json")
         self._described = described.read_bytes()
         self._info = parse(self._described, str(described))
@@ -98,9 +101,10 @@ class BfrtSession(IntentSession):
         self._credentials = credentials
         # Terms of leaders that follow one another differ in their lower bits: they count
         # microseconds.
-        number = (
-            random.getrandbits(31) if election_id is None else term_of(election_id) or election_id
-        )
+        if election_id is None:
+            number = random.getrandbits(31)
+        else:
+            number = term_of(election_id) or election_id
         self._client_id = max(1, number & _LARGEST_CLIENT_ID)
         self._device = device
         self._calls: BfrtChannel | None = None
@@ -184,7 +188,8 @@ class BfrtSession(IntentSession):
         self._reader = asyncio.create_task(self._follow(), name=f"switch {self.name}: stream")
 
     async def _ended(self) -> tuple[str, str]:
-        code, details = await self._stream.code(), await self._stream.details()
+        code = await self._stream.code()
+        details = await self._stream.details()
         return code.name, details or ""
 
     async def _follow(self) -> None:
@@ -339,7 +344,10 @@ class BfrtSession(IntentSession):
         assert self._calls is not None
         updates = []
         for entry in send.entries:
-            raw = entry.key if send.kind is UpdateKind.DELETE else entry.wire
+            if send.kind is UpdateKind.DELETE:
+                raw = entry.key
+            else:
+                raw = entry.wire
             update = bfrt.Update(type=_KINDS[send.kind])
             update.entity.table_entry.MergeFromString(raw)
             updates.append(update)

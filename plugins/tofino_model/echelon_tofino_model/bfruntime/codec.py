@@ -60,16 +60,16 @@ def _match(table: BfrtTable, field: BfrtField, part: bfrt.KeyField) -> Any:
             value = _number(place, field, part.lpm.value)
             return Lpm(value >> field.bits - length << field.bits - length, length)
         case "range":
-            low, high = (
-                _number(place, field, part.range.low),
-                _number(place, field, part.range.high),
-            )
+            low = _number(place, field, part.range.low)
+            high = _number(place, field, part.range.high)
             if low > high:
                 raise _refused(place, f"the range {low} to {high} is empty")
             return Range(low, high)
         case _:
             value = _number(place, field, part.optional.value)
-            return Optional(value, True) if part.optional.is_valid else Optional(0, False)
+            if part.optional.is_valid:
+                return Optional(value, True)
+            return Optional(0, False)
 
 
 def _anything(field: BfrtField) -> Any:
@@ -137,7 +137,10 @@ def data_of(table: BfrtTable, message: bfrt.TableData, *, whole: bool) -> Data:
     for part in message.fields:
         field = fields.get(part.field_id)
         if field is None:
-            where = table.name if action is None else f"{table.name}: action {name}"
+            if action is None:
+                where = table.name
+            else:
+                where = f"{table.name}: action {name}"
             raise _refused(where, f"no data field has id {part.field_id}")
         values[field.name] = _value(f"{table.name}: {field.name}", field, part)
     for field in () if action is None else action.fields:
@@ -188,7 +191,10 @@ def read_data(table: BfrtTable, message: bfrt.TableData) -> tuple[str | None, Co
     Raise RefusedError (INVALID_ARGUMENT) for an action that the table does not have."""
     if message.action_id and message.action_id not in table.action_by_id:
         raise _refused(table.name, f"no action has id {message.action_id}")
-    action = table.action_by_id[message.action_id].name if message.action_id else None
+    if message.action_id:
+        action = table.action_by_id[message.action_id].name
+    else:
+        action = None
     return action, {field.field_id for field in message.fields}
 
 

@@ -112,7 +112,9 @@ class BfrtTable:
 
         Raise KeyError.
         """
-        return (*self.action_by_name[action].fields, *self.data) if action else self.data
+        if action:
+            return (*self.action_by_name[action].fields, *self.data)
+        return self.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,10 @@ class _Reader:
         self._place = place
 
     def members(self, owner: Any, key: str, where: str) -> Iterator[dict[str, Any]]:
-        found = owner.get(key, []) if isinstance(owner, dict) else None
+        if isinstance(owner, dict):
+            found = owner.get(key, [])
+        else:
+            found = None
         if not isinstance(found, list) or not all(isinstance(member, dict) for member in found):
             raise ValueError(f"{where}: {key} is not a list of objects; is this a bf-rt.json?")
         return iter(found)
@@ -246,7 +251,10 @@ class _Reader:
             bits = _WIDTHS[type_]
         else:
             raise ValueError(f"{where}: its type {type_!r} is unknown")
-        match_type = self._value(raw, "match_type", str, where) if is_key else ""
+        if is_key:
+            match_type = self._value(raw, "match_type", str, where)
+        else:
+            match_type = ""
         if is_key and match_type not in _MATCH_TYPES:
             raise ValueError(f"{where}: its match type {match_type!r} is unknown")
         default = described.get("default_value")

@@ -213,7 +213,8 @@ class BfRuntime:
         self._tell(bfrt.WARM_INIT_STARTED)
 
     def _finish(self) -> None:
-        program, self._pending = self._pending, None
+        program = self._pending
+        self._pending = None
         if program is None:
             raise RefusedError(Code.UNAVAILABLE, "no warm init has begun")
         try:
@@ -329,11 +330,10 @@ class BfRuntime:
             if table.key:
                 raise RefusedError(Code.INVALID_ARGUMENT, f"{table.name}: the entry has no key")
         key = codec.key_of(table, message.key)
-        before = (
-            _peek(entries, key)
-            if undo is not None or update.type == _Update.INSERT_OR_MODIFY
-            else None
-        )
+        if undo is not None or update.type == _Update.INSERT_OR_MODIFY:
+            before = _peek(entries, key)
+        else:
+            before = None
         match update.type:
             case _Update.INSERT:
                 entries.insert(key, codec.data_of(table, message.data, whole=True))
@@ -360,11 +360,10 @@ class BfRuntime:
                         message=f"{table.name}: the entry was not there",
                     )
             case _:
-                name = (
-                    _Update.Type.Name(update.type)
-                    if update.type in _Update.Type.values()
-                    else update.type
-                )
+                if update.type in _Update.Type.values():
+                    name = _Update.Type.Name(update.type)
+                else:
+                    name = update.type
                 raise RefusedError(
                     Code.UNIMPLEMENTED, f"{table.name}: updates of type {name} are not supported"
                 )
@@ -551,7 +550,10 @@ class BfRuntime:
     def _check_program(self, name: str) -> None:
         program = self._device.program
         if program is None or program.name != name:
-            known = "none runs" if program is None else f"{program.name} runs"
+            if program is None:
+                known = "none runs"
+            else:
+                known = f"{program.name} runs"
             raise RefusedError(Code.NOT_FOUND, f"there is no program {name!r}; {known}")
 
     def _check_access(self, client_id: int, p4_name: str) -> None:
@@ -582,7 +584,10 @@ class BfRuntime:
 
     def _table(self, table_id: int) -> BfrtTable:
         program = self._device.program
-        found = None if program is None else program.schema.table_by_id.get(table_id)
+        if program is None:
+            found = None
+        else:
+            found = program.schema.table_by_id.get(table_id)
         found = found or fixed_schema().table_by_id.get(table_id)
         if found is None:
             raise RefusedError(Code.NOT_FOUND, f"no table has id {table_id}")
@@ -619,7 +624,10 @@ def _program_of(request: bfrt.SetForwardingPipelineConfigRequest) -> BfrtProgram
         schema = parse(config.bfruntime_info, f"program {config.p4_name}: bf-rt.json")
     except ValueError as error:
         raise RefusedError(Code.INVALID_ARGUMENT, str(error)) from None
-    profile = config.profiles[0] if config.profiles else config.Profile()
+    if config.profiles:
+        profile = config.profiles[0]
+    else:
+        profile = config.Profile()
     return BfrtProgram(config.p4_name, schema, profile.context, profile.binary)
 
 

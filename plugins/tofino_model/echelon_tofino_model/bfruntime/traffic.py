@@ -214,7 +214,10 @@ class TrafficManager:
         rate_bps = line_bps
         if self.setting("tf1.tm.port.sched_cfg", (port,), "max_rate_enable"):
             shaped_bps = self._rate_bps("tf1.tm.port.sched_shaping", (port,), "max_rate")
-            rate_bps = shaped_bps if line_bps is None else min(line_bps, shaped_bps)
+            if line_bps is None:
+                rate_bps = shaped_bps
+            else:
+                rate_bps = min(line_bps, shaped_bps)
         pipe, number, place = group_of(port)
         first = self.group(pipe, number).first_queue(place)
         configs = [
@@ -235,7 +238,9 @@ class TrafficManager:
         there. None if no port has it."""
         pipe, number, pg_queue = key
         found = self.group(pipe, number).owner(pg_queue)
-        return None if found is None else (port_of(pipe, number, found[0]), found[1])
+        if found is None:
+            return None
+        return (port_of(pipe, number, found[0]), found[1])
 
     def apply_queue(self, key: Key) -> None:
         """Configure a queue by its settings, if a port of the switch has it.
@@ -268,11 +273,9 @@ class TrafficManager:
         owner = self.owner(key)
         if owner is not None and owner[0] in self._ports:
             stats = self._ports[owner[0]].stats[owner[1]]
-            dropped, used, peak = (
-                stats.dropped_packets,
-                _cells(stats.queued_bytes),
-                stats.peak_bytes,
-            )
+            dropped = stats.dropped_packets
+            used = _cells(stats.queued_bytes)
+            peak = stats.peak_bytes
         return {
             "drop_count_packets": dropped - self._drops.get(key, 0),
             "usage_cells": used,
@@ -309,7 +312,8 @@ class TrafficManager:
     def _queue_config(self, key: Key, port: int) -> QueueConfig:
         scheduling = self.data(_QUEUE_SCHED_CFG, key).fields
         shaping = "tf1.tm.queue.sched_shaping"
-        has_min, has_max = scheduling["min_rate_enable"], scheduling["max_rate_enable"]
+        has_min = scheduling["min_rate_enable"]
+        has_max = scheduling["max_rate_enable"]
         is_served = (
             self.setting("tf1.tm.port.sched_cfg", (port,), "scheduling_speed") != "BF_SPEED_NONE"
         )

@@ -62,7 +62,10 @@ class StageAction:
 
     def run(self, run: PacketRun, entry: TableEntry | None, label: str) -> None:
         """Run the action with an entry's data; None stands for arguments that are all zero."""
-        run.data = self.pack_args({}) if entry is None else entry.data[label]
+        if entry is None:
+            run.data = self.pack_args({})
+        else:
+            run.data = entry.data[label]
         for use in self.uses:
             use(run, entry)
         for instruction in self.instructions:
@@ -88,7 +91,9 @@ class StageAction:
         """
         if self.next_miss is not None:
             return _resolved(self.next_miss, hits)
-        return miss if self.next_hit is None else _resolved(self.next_hit, hits)
+        if self.next_hit is None:
+            return miss
+        return _resolved(self.next_hit, hits)
 
     def spec(self, flags: set[str], default: str | None) -> ActionSpec:
         """Return the action as the control plane sees it."""
@@ -150,7 +155,8 @@ def _action(
     else:
         data.infer_params()
     compiler = Compiler(names, stage, data, units, frozenset(memories))
-    uses, steps = [], []
+    uses = []
+    steps = []
     for instruction in instructions:
         if instruction.name in memories:
             uses.append(
@@ -199,7 +205,9 @@ def _following(note: Term | None) -> Following:
     """Return what a ``next_table`` or ``next_table_miss`` says."""
     if note is None:
         return None
-    return note.value if isinstance(note, Number) else (target(note),)
+    if isinstance(note, Number):
+        return note.value
+    return (target(note),)
 
 
 def _resolved(following: Following, hits: tuple[str | None, ...]) -> str | None:
@@ -211,7 +219,10 @@ def _resolved(following: Following, hits: tuple[str | None, ...]) -> str | None:
 
 
 def _is_false(note: Term | None) -> bool:
-    allowed = mapping(note).get("allowed") if isinstance(note, Pairs) else None
+    if isinstance(note, Pairs):
+        allowed = mapping(note).get("allowed")
+    else:
+        allowed = None
     return allowed is not None and text(allowed) == "false"
 
 
@@ -255,7 +266,10 @@ def _index(
         return lambda _run, entry: None if entry is None or entry.found.handle < 0 else entry.index
     if name == "$hash_dist":
         reference = references.get(call.name)
-        hashed = None if reference is None or not reference.args else reference.args[0]
+        if reference is None or not reference.args:
+            hashed = None
+        else:
+            hashed = reference.args[0]
         if not isinstance(hashed, Invocation) or hashed.name != "hash_dist":
             raise refusal(call.line, f"the table does not say which hash addresses '{call.name}'")
         unit = number(hashed.args[0])

@@ -195,12 +195,14 @@ def _lines(source: str) -> Iterator[_Line]:
         if not bare.strip():
             continue
         if not held:
-            first, indent = count, len(bare) - len(bare.lstrip())
+            first = count
+            indent = len(bare) - len(bare.lstrip())
         held.append(bare.strip())
         depth += sum(map(bare.count, "([{")) - sum(map(bare.count, ")]}"))
         if depth <= 0:
             yield _Line(first, indent, " ".join(held))
-            held, depth = [], 0
+            held = []
+            depth = 0
     if held:
         raise refusal(first, "a bracket is not closed")
 
@@ -386,7 +388,9 @@ class _Tokens:
                 return Name(self._line, found)
         while with_params and self._is_param():
             args.append(self._primary(with_params=False))
-        return Invocation(self._line, found, tuple(args)) if args else Name(self._line, found)
+        if args:
+            return Invocation(self._line, found, tuple(args))
+        return Name(self._line, found)
 
     def _is_param(self) -> bool:
         """Return whether a parameter follows a name, as in ``hash_dist 3``."""

@@ -35,7 +35,8 @@ class AttachedCounter:
 
     def use(self, index: Index) -> Use:
         """Return a function that counts a packet."""
-        array, adjust = self.array, self.adjust_bytes
+        array = self.array
+        adjust = self.adjust_bytes
 
         def count(run: PacketRun, entry: TableEntry | None) -> None:
             octets = run.length_bytes + adjust
@@ -68,7 +69,9 @@ class AttachedMeter:
 
     def use(self, index: Index) -> Use:
         """Return a function that meters a packet and leaves the colour among the outputs."""
-        array, label, colours = self.array, self.label, self.colours
+        array = self.array
+        label = self.label
+        colours = self.colours
         adjust = self.adjust_bytes
         by_bytes = self.unit == "bytes"
 
@@ -102,7 +105,9 @@ class AttachedRegister:
         """Return a function that runs a RegisterAction and leaves its output among the outputs."""
         if action not in self.register.actions:
             raise refusal(line, f"the register '{self.name}' has no action '{action}'")
-        chosen, register, label = self.register.actions[action], self.register, self.label
+        chosen = self.register.actions[action]
+        register = self.register
+        label = self.label
 
         def execute(run: PacketRun, entry: TableEntry | None) -> None:
             cell = index(run, entry)
@@ -123,7 +128,8 @@ def load_attached(
     ``tables`` has the sizes of the match tables by label, for registers with a cell per entry.
     """
     p4 = mapping(body.get("p4"))
-    given, size = p4.get("name"), p4.get("size")
+    given = p4.get("name")
+    size = p4.get("size")
     name = label if given is None else text(given)
     adjust = number(body.get("bytecount_adjust"), 0)
     if kind == "counter":
@@ -139,11 +145,17 @@ def load_attached(
             if found is not None:
                 raise refusal(found.line, "colour-aware meters are not supported")
         counts = body.get("count")
-        unit = "bytes" if counts is None or text(counts) == "bytes" else "packets"
+        if counts is None or text(counts) == "bytes":
+            unit = "bytes"
+        else:
+            unit = "packets"
         colours = tuple(
             number(body.get(c), d) for c, d in (("green", 0), ("yellow", 1), ("red", _RED))
         )
-        meters = None if size is None else Meter(name, number(size), unit)
+        if size is None:
+            meters = None
+        else:
+            meters = Meter(name, number(size), unit)
         return AttachedMeter(
             label, name, meters, unit, (colours[0], colours[1], colours[2]), adjust
         )

@@ -108,7 +108,9 @@ class ActionData:
         ``counter_addr``.
         """
         places = self._places.get(name)
-        return places[0].name if places and places[0].width is None else None
+        if places and places[0].width is None:
+            return places[0].name
+        return None
 
     def slot(self, name: str) -> tuple[str, int] | None:
         """Return the memory slot in which a name lies, and its lowest bit there; None if it lies in
@@ -121,7 +123,8 @@ class ActionData:
             places = self._places.get(name)
             if not places:
                 return None
-            name, low = places[0].name, low + places[0].low
+            name = places[0].name
+            low = low + places[0].low
         return None
 
     def mask_slot(self, name: str, size: int) -> tuple[str, int] | None:
@@ -136,7 +139,8 @@ class ActionData:
         slot, low = found
         if slot == "immediate":
             return slot, low // size * size + size
-        kind, place = slot[:6], int(slot[6:])
+        kind = slot[:6]
+        place = int(slot[6:])
         return f"{kind}{place + 1}", 0
 
     def _parameter(self, name: str) -> tuple[str, int, int] | None:
@@ -145,7 +149,8 @@ class ActionData:
             return name, 0, self.params[name]
         part = _PART.fullmatch(name)
         if part is not None and part[1] in self.params:
-            low, high = int(part[2]), int(part[3])
+            low = int(part[2])
+            high = int(part[3])
             return part[1], low, high - low + 1
         return None
 
@@ -155,7 +160,9 @@ class ActionData:
         if parameter is not None:
             return parameter[2]
         for place in self._places.get(name, ()):
-            return place.width if place.width is not None else self.width(place.name)
+            if place.width is not None:
+                return place.width
+            return self.width(place.name)
         return None
 
     def pack(self, name: str, line: int) -> Pack:
@@ -182,7 +189,8 @@ class ActionData:
             whole = self._pack(place.name, line, (*path, name))
             if place.width is None:
                 return whole
-            low, mask = place.low, (1 << place.width) - 1
+            low = place.low
+            mask = (1 << place.width) - 1
             return lambda args: whole(args) >> low & mask
         if _SLOT.fullmatch(name):
             return lambda _args: 0
@@ -199,9 +207,13 @@ def sum_of(parts: list[tuple[Pack, int]], args: dict[str, int]) -> int:
 
 def named_args(params: dict[str, int], args: tuple[int, ...] | dict[str, int]) -> dict[str, Any]:
     """Return arguments by name, whether they come by name or in order."""
-    return dict(args) if isinstance(args, dict) else dict(zip(params, args, strict=True))
+    if isinstance(args, dict):
+        return dict(args)
+    return dict(zip(params, args, strict=True))
 
 
 def name_of(node: Term) -> str:
     """Return the name that a node begins with."""
-    return node.name if isinstance(node, Invocation) else text(node)
+    if isinstance(node, Invocation):
+        return node.name
+    return text(node)

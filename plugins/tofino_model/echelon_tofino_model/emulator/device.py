@@ -115,7 +115,9 @@ class TofinoDevice:
                 self.on_digest(described.name, [dict(zip(names, fields.values(), strict=True))])
 
         switch.on_digest = learned
-        self._program, self._entries, self.switch = program, entries, switch
+        self._program = program
+        self._entries = entries
+        self.switch = switch
         self._multicast.reset()
         self._on_switch(switch)
 

@@ -80,7 +80,8 @@ class HashGroups:
         reads: list[tuple[Read, int]] = []
         for table in sorted(self._members[group]):
             for output in self._tables.get(table, ()):
-                first, last = max(low, output.low), min(high, output.high)
+                first = max(low, output.low)
+                last = min(high, output.high)
                 if first <= last:
                     whole = self._expression(output.value, output.high - output.low + 1)
                     reads.append((_cut(whole, first - output.low, last - first + 1), first - low))
@@ -117,7 +118,8 @@ class HashGroups:
                 constants = [item.value for item in node.args if isinstance(item, Number)]
                 others = [item for item in node.args if not isinstance(item, Number)]
                 if len(others) == 1 and constants:
-                    inner, mask = self._expression(others[0], width), constants[0]
+                    inner = self._expression(others[0], width)
+                    mask = constants[0]
                     return lambda vector: inner(vector) & mask
                 raise refusal(node.line, "a hash can only be masked by a constant")
             case Invocation(name="stripe"):
@@ -237,9 +239,9 @@ class HashGroups:
 
 def _cut(read: Read, low: int, width: int) -> Read:
     mask = (1 << width) - 1
-    return (
-        (lambda vector: read(vector) >> low & mask) if low else (lambda vector: read(vector) & mask)
-    )
+    if low:
+        return lambda vector: read(vector) >> low & mask
+    return lambda vector: read(vector) & mask
 
 
 def _xor(terms: tuple[Read, ...]) -> Read:

@@ -108,7 +108,8 @@ class Operand:
 
     def named(self) -> Read:
         """Return a function for the named bits at bit 0."""
-        read, low = self.read, self.low
+        read = self.read
+        low = self.low
         if self.high is None:
             return (lambda run: read(run) >> low) if low else read
         mask = (1 << self.high - low + 1) - 1
@@ -148,13 +149,18 @@ class Compiler:
             raise refusal(instruction.line, f"'{instruction.name}' has too few operands") from None
 
     def _compiled(self, instruction: Invocation) -> Do:
-        name, args, line = instruction.name, instruction.args, instruction.line
+        name = instruction.name
+        args = instruction.args
+        line = instruction.line
         target = self._names.slice(args[0], self._stage + 1)
         match name:
             case "set" | "load-const":
                 return self._set(target, self._operand(args[1], target.size), line)
             case "deposit-field" | "deposit_field":
-                ground = self._operand(args[2], target.size) if len(args) == 3 else None
+                if len(args) == 3:
+                    ground = self._operand(args[2], target.size)
+                else:
+                    ground = None
                 return _deposit(target, self._operand(args[1], target.size), ground)
             case "bitmasked-set":
                 return self._bitmasked(target, args, line)
@@ -166,14 +172,18 @@ class Compiler:
                 return _invalidate(target)
             case "funnel-shift":
                 high, low = (self._operand(node, target.size).named() for node in args[1:3])
-                count, size = number(args[3]), target.size
+                count = number(args[3])
+                size = target.size
                 return _whole(target, lambda run: (high(run) << size | low(run)) >> count)
         if name in _SHIFTS:
-            compute, size, count = _SHIFTS[name], target.size, number(args[2])
+            compute = _SHIFTS[name]
+            size = target.size
+            count = number(args[2])
             read = self._operand(args[1], target.size).named()
             return _write(target, lambda run: compute(read(run), count, size))
         if name in _UNARY:
-            change, only = _UNARY[name], self._operand(args[-1], target.size).named()
+            change = _UNARY[name]
+            only = self._operand(args[-1], target.size).named()
             return _write(target, lambda run: change(only(run)))
         if name in _ALU:
             return self._alu(_ALU[name], target, args)
@@ -182,13 +192,22 @@ class Compiler:
     def _alu(self, compute: Compute, target: Slice, args: tuple[Term, ...]) -> Do:
         size = target.size
         mask = (1 << size) - 1
-        first, second = (args[0], args[1]) if len(args) == 2 else (args[1], args[2])
-        one, two = self._operand(first, size), self._operand(second, size)
+        if len(args) == 2:
+            first = args[0]
+            second = args[1]
+        else:
+            first = args[1]
+            second = args[2]
+        one = self._operand(first, size)
+        two = self._operand(second, size)
         if target.is_whole:
-            a, b = self._aligned(one, mask), self._aligned(two, mask)
+            a = self._aligned(one, mask)
+            b = self._aligned(two, mask)
             return _whole(target, lambda run: compute(a(run), b(run), size))
         # Only logic reaches a slice, where both operands name the same bits of their containers.
-        c, d, width = one.named(), two.named(), target.width
+        c = one.named()
+        d = two.named()
+        width = target.width
         part = target.mask
         return _write(target, lambda run: compute(c(run) & part, d(run) & part, width))
 
@@ -205,17 +224,21 @@ class Compiler:
             raise refusal(
                 line, "a whole container can only be set from the low bits of another one"
             )
-        return _whole(target, source.named()) if target.is_whole else _deposit(target, source, None)
+        if target.is_whole:
+            return _whole(target, source.named())
+        return _deposit(target, source, None)
 
     def _bitmasked(self, target: Slice, args: tuple[Term, ...], line: int) -> Do:
         mask_slot = self._data.mask_slot(name_of(args[1]), target.size)
         if mask_slot is None:
             raise refusal(line, "the mask of a bitmasked-set is not among the action's data")
-        ones, beside = self._operand(args[1], target.size).read, self._entry(mask_slot[0], line)
+        ones = self._operand(args[1], target.size).read
+        beside = self._entry(mask_slot[0], line)
         shift = mask_slot[1]
-        ground = (
-            self._operand(args[-1], target.size).read if len(args) > 2 else self._container(target)
-        )
+        if len(args) > 2:
+            ground = self._operand(args[-1], target.size).read
+        else:
+            ground = self._container(target)
 
         def merged(run: PacketRun) -> int:
             mask = beside(run) >> shift
@@ -227,14 +250,17 @@ class Compiler:
         """Return an instruction that takes each byte from one of two sources, which are rotated to
         the right before.
         """
-        size, bits = target.size, number(args[5])
+        size = target.size
+        bits = number(args[5])
         mask = sum(0xFF << 8 * byte for byte in range(size // 8) if bits >> byte & 1)
         full = (1 << size) - 1
         one, two = (self._operand(node, size).read for node in args[1:3])
         turn_one, turn_two = (8 * number(node) % size for node in args[3:5])
 
         def turned(value: int, turn: int) -> int:
-            return (value >> turn | value << size - turn) & full if turn else value & full
+            if turn:
+                return (value >> turn | value << size - turn) & full
+            return value & full
 
         return _whole(
             target,
@@ -267,7 +293,8 @@ class Compiler:
             return self._hashed(node)
         if name == "rng" and isinstance(node, Invocation):
             return Operand(lambda run: run.random.getrandbits(32), *bounds(node.args[-1]))
-        low, high = 0, None
+        low = 0
+        high = None
         if isinstance(node, Invocation):
             spans = [arg for arg in node.args if not isinstance(arg, Name | Invocation)]
             spans += [span for arg in node.args if isinstance(arg, Invocation) for span in arg.args]
@@ -307,7 +334,8 @@ class Compiler:
 
 
 def _whole(target: Slice, read: Read) -> Do:
-    container, full = target.container, (1 << target.size) - 1
+    container = target.container
+    full = (1 << target.size) - 1
     bit = 1 << container
 
     def run_whole(run: PacketRun) -> None:
@@ -321,7 +349,9 @@ def _write(target: Slice, read: Read) -> Do:
     """Return an instruction that writes a slice and leaves the rest of the container as it is."""
     if target.is_whole:
         return _whole(target, read)
-    container, low, part = target.container, target.low, target.mask
+    container = target.container
+    low = target.low
+    part = target.mask
     mask = part << low
     bit = 1 << container
 
@@ -337,8 +367,11 @@ def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
 
     The bits beside the target come from ``ground``, or stay.
     """
-    container, size, mask = target.container, target.size, target.mask << target.low
-    full, bit = (1 << target.size) - 1, 1 << target.container
+    container = target.container
+    size = target.size
+    mask = target.mask << target.low
+    full = (1 << target.size) - 1
+    bit = 1 << target.container
     turn = (target.low - source.low) % size
     read = source.read
     base = None if ground is None else ground.read
@@ -354,7 +387,8 @@ def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
 
 
 def _invalidate(target: Slice) -> Do:
-    container, bit = target.container, ~(1 << target.container)
+    container = target.container
+    bit = ~(1 << target.container)
 
     def run_invalidate(run: PacketRun) -> None:
         run.after[container] = 0

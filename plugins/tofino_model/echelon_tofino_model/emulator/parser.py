@@ -150,7 +150,9 @@ def load_parser(section: Section, names: FieldNames) -> ParserSpec:
     """Return the parser of a section. Raises :class:`ProgramError` for what is not supported."""
     body = mapping(section.value)
     states: dict[str, TcamState] = {}
-    start, error, has_all_metadata = "start", None, False
+    start = "start"
+    error = None
+    has_all_metadata = False
     zeroed: tuple[int, ...] = ()
     ored: frozenset[int] = frozenset()
     found: list[tuple[Term, Term]] = []
@@ -203,13 +205,11 @@ def load_parser(section: Section, names: FieldNames) -> ParserSpec:
 
 
 def _shown(node: Term) -> str:
-    return (
-        node.name
-        if isinstance(node, Invocation)
-        else node.text
-        if isinstance(node, Name)
-        else "entry"
-    )
+    if isinstance(node, Invocation):
+        return node.name
+    if isinstance(node, Name):
+        return node.text
+    return "entry"
 
 
 def _state(key: Term, body: Mapping, names: FieldNames) -> TcamState:
@@ -247,7 +247,9 @@ def _register(node: Term) -> str:
 def _row(
     line: int, value: int, mask: int, value_set: str | None, body: Mapping, names: FieldNames
 ) -> Row:
-    extracts, deposits, checksums = [], [], []
+    extracts = []
+    deposits = []
+    checksums = []
     loads: list[tuple[str, int, int]] = []
     counter: CounterLoad | int | None = None
     shift = 0
@@ -265,7 +267,10 @@ def _row(
             case Name(text="shift"):
                 shift = number(content)
             case Name(text="next"):
-                following = None if text(content).lower() == "end" else text(content)
+                if text(content).lower() == "end":
+                    following = None
+                else:
+                    following = text(content)
             case Name(text="load"):
                 loads += [(_register(reg), *bounds(span)) for reg, span in mapping(content).pairs]
             case Name(text="counter"):
@@ -472,7 +477,10 @@ def _move(extract: ByteMove, ored: frozenset[int]) -> tuple[int, int, int, int, 
     extraction.
     """
     target = extract.target
-    kept = -1 if target.container in ored else ~(target.mask << target.low)
+    if target.container in ored:
+        kept = -1
+    else:
+        kept = ~(target.mask << target.low)
     return extract.first, extract.last + 1, target.container, target.low, kept
 
 

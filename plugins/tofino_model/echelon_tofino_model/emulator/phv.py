@@ -78,7 +78,9 @@ class Slice:
 
     def reader(self) -> Read:
         """Return a function that reads the slice from a vector."""
-        container, low, mask = self.container, self.low, self.mask
+        container = self.container
+        low = self.low
+        mask = self.mask
         if self.is_whole:
             return lambda vector: vector[container]
         if low == 0:
@@ -93,7 +95,9 @@ def container(name: str) -> Slice | None:
         return None
     first, count, size = _GROUPS[found[1]]
     number = int(found[2])
-    return Slice(first + number, size, 0, size - 1) if number < count else None
+    if number < count:
+        return Slice(first + number, size, 0, size - 1)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,10 @@ class FieldNames:
         """Return the slice that ``node`` names in ``stage``; refuse an unknown name."""
         found = self.find(node, stage)
         if found is None:
-            name = node.name if isinstance(node, Invocation) else text(node)
+            if isinstance(node, Invocation):
+                name = node.name
+            else:
+                name = text(node)
             raise refusal(
                 node.line, f"'{name}' is not a field of the packet header vector in stage {stage}"
             )
@@ -146,8 +153,12 @@ class FieldNames:
             and not isinstance(node.args[0], Name | Invocation)
         ):
             whole = self.named(node.name, stage)
-            return None if whole is None else whole.part(*bounds(node.args[0]), node.line)
-        return self.named(node.text, stage) if isinstance(node, Name) else None
+            if whole is None:
+                return None
+            return whole.part(*bounds(node.args[0]), node.line)
+        if isinstance(node, Name):
+            return self.named(node.text, stage)
+        return None
 
     def named(self, name: str, stage: int) -> Slice | None:
         """Return the slice of the name itself."""
@@ -189,7 +200,8 @@ class FieldNames:
         reads: list[tuple[Read, int]] = []
         covered = 0
         for start, part in self.parts(field, stage):
-            first, last = max(start, low), min(start + part.width, low + width) - 1
+            first = max(start, low)
+            last = min(start + part.width, low + width) - 1
             if first <= last:
                 reads.append((part.part(first - start, last - start, line).reader(), first - low))
                 covered += last - first + 1
@@ -205,7 +217,9 @@ def joined(reads: list[tuple[Read, int]]) -> Read:
     """Return a function that reads several slices into one number, each at its own bit."""
     if len(reads) == 1:
         read, shift = reads[0]
-        return read if shift == 0 else lambda vector: read(vector) << shift
+        if shift == 0:
+            return read
+        return lambda vector: read(vector) << shift
     if len(reads) == 2:
         (first, one), (second, two) = reads
         return lambda vector: first(vector) << one | second(vector) << two

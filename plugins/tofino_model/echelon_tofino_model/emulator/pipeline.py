@@ -144,7 +144,9 @@ class TofinoSwitch:
             self.discard("ingress parser error")
             return []
         run, rest = parsed
-        vector, valid, deparser = run.after, run.valid, program.ingress.deparser
+        vector = run.after
+        valid = run.valid
+        deparser = program.ingress.deparser
 
         def param(name: str) -> int:
             return deparser.param(name, vector, valid) or 0
@@ -161,7 +163,8 @@ class TofinoSwitch:
             extra = packed(again.sources, vector)[:_RESUBMIT_BYTES].ljust(_RESUBMIT_BYTES, b"\0")
             return self._ingress(port, data, now_ns, extra, depth + 1)
         queued: list[Queued] = []
-        qid, queue_nr = param("qid"), self.queue_nr
+        qid = param("qid")
+        queue_nr = self.queue_nr
         packet: bytes | None = None
         if not drop & _DROP_UNICAST:
             copies = [
@@ -188,7 +191,10 @@ class TofinoSwitch:
                         _queued(to, queue_nr(to, qid), _Waiting(packet, rid, place == 0, bypass))
                     )
         if not drop & _DROP_COPY and param("copy_to_cpu") and self.cpu_port is not None:
-            packet = deparser.emit(vector, rest) if packet is None else packet
+            if packet is None:
+                packet = deparser.emit(vector, rest)
+            else:
+                packet = packet
             queued.append(
                 _queued(
                     self.cpu_port, queue_nr(self.cpu_port, qid), _Waiting(packet, 0, False, False)
@@ -276,7 +282,9 @@ class TofinoSwitch:
     @staticmethod
     def _chosen(gress: Gress, kind: str, run: PacketRun) -> Report | None:
         reports = gress.deparser.reports.get(kind)
-        return None if reports is None else reports.chosen(run.after, run.valid)
+        if reports is None:
+            return None
+        return reports.chosen(run.after, run.valid)
 
     def _learn(self, run: PacketRun, now_ns: int) -> None:
         report = self._chosen(self.program.ingress, "learning", run)

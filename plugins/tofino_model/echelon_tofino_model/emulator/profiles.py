@@ -58,8 +58,12 @@ class Profile:
             raise BadEntry(f"action profile '{self.name}': there is no action '{action}'")
         values = checked_args(f"action profile '{self.name}'", self.actions[action], args)
         before = self.members.get(number)
-        member = stand_alone(action, values) if before is None else before
-        member.action, member.args = action, values
+        if before is None:
+            member = stand_alone(action, values)
+        else:
+            member = before
+        member.action = action
+        member.args = values
         member.data = {
             part: packs[action](member) for part, packs in self.packers.items() if action in packs
         }
@@ -86,7 +90,8 @@ class Profile:
         if found is None:
             self.groups[number] = MemberGroup(tuple(members), active)
         else:
-            found.members, found.active = tuple(members), active
+            found.members = tuple(members)
+            found.active = active
 
     def group(self, number: int) -> MemberGroup:
         """Return a group."""
@@ -118,7 +123,10 @@ class Profile:
         """
         if entry.member is not None:
             return self.members.get(entry.member)
-        group = None if entry.group is None else self.groups.get(entry.group)
+        if entry.group is None:
+            group = None
+        else:
+            group = self.groups.get(entry.group)
         if group is None or not group.active:
             return None
         return group.active[0 if read is None else read(vector) % len(group.active)]

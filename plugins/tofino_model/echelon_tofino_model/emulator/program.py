@@ -56,11 +56,9 @@ class TofinoProgram:
     def digests(self) -> dict[str, Report]:
         """Return the learning digests by name."""
         learning = self.ingress.deparser.reports.get("learning")
-        return (
-            {}
-            if learning is None
-            else {report.name: report for report in learning.by_index.values()}
-        )
+        if learning is None:
+            return {}
+        return {report.name: report for report in learning.by_index.values()}
 
 
 def load_assembly(source: str | bytes, name: str = "program.bfa") -> TofinoProgram:
@@ -70,7 +68,10 @@ def load_assembly(source: str | bytes, name: str = "program.bfa") -> TofinoProgr
     malformed or needs something that this switch does not execute.
     """
     try:
-        decoded = source if isinstance(source, str) else source.decode()
+        if isinstance(source, str):
+            decoded = source
+        else:
+            decoded = source.decode()
         return _load(read_sections(decoded), name)
     except UnicodeDecodeError:
         raise ProgramError(name, "this is not a text file") from None
@@ -154,7 +155,9 @@ def _check_target(section: Section) -> None:
 
 
 def _directions(section: Section) -> tuple[str, ...]:
-    return _DIRECTIONS if not section.params else (_direction(section, 0),)
+    if not section.params:
+        return _DIRECTIONS
+    return (_direction(section, 0),)
 
 
 def _direction(section: Section, place: int) -> str:

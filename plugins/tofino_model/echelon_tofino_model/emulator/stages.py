@@ -126,7 +126,10 @@ class StageTable:
 
     def run(self, run: PacketRun) -> str | None:
         """Run the table on a packet and return the next table."""
-        verdict = None if self.gateway is None else self.gateway.decide(run.before)
+        if self.gateway is None:
+            verdict = None
+        else:
+            verdict = self.gateway.decide(run.before)
         if verdict is not None and not verdict.runs_table:
             if self.always_inhibited or verdict.action is not None:
                 self._inhibited(run, verdict.action)
@@ -135,7 +138,10 @@ class StageTable:
             if self.gateway is None:
                 self._inhibited(run, None)
             return self.miss
-        entry = None if self.search is None else self.search(run.before)
+        if self.search is None:
+            entry = None
+        else:
+            entry = self.search(run.before)
         if entry is not None:
             entry.hit_ns = run.now_ns
             if self.profile is not None:
@@ -146,7 +152,10 @@ class StageTable:
             action = self.actions[entry.action]
             action.run(run, entry, self.label)
             return action.following(self.hits)
-        default = None if self.table is None or not self.is_last_part else self.table.default
+        if self.table is None or not self.is_last_part:
+            default = None
+        else:
+            default = self.table.default
         if default is None:
             return self.miss
         action = self.actions[default.action]
@@ -158,7 +167,10 @@ class StageTable:
         default action.
         """
         assert self.table is not None
-        entry = None if self.search is None or name is not None else self.search(run.before)
+        if self.search is None or name is not None:
+            entry = None
+        else:
+            entry = self.search(run.before)
         entry = entry or self.table.default
         if name is not None and (entry is None or entry.action != name):
             action = self.actions.get(name) or next(
@@ -378,13 +390,12 @@ class StageLoader:
             inner = indirect
         for key, _ in body.pairs:
             if not isinstance(key, Name) or key.text not in _KNOWN:
-                what = (
-                    key.name
-                    if isinstance(key, Invocation)
-                    else key.text
-                    if isinstance(key, Name)
-                    else "this"
-                )
+                if isinstance(key, Invocation):
+                    what = key.name
+                elif isinstance(key, Name):
+                    what = key.text
+                else:
+                    what = "this"
                 raise refusal(key.line, f"'{what}' is not supported in a match table")
         if kind == "atcam_match":
             _check_partitions(body)
@@ -407,7 +418,10 @@ class StageLoader:
         profile = self._profile(label, body, inner, blocks, actions)
         table.is_indirect = profile is not None
         gateway = body.get("gateway")
-        decides = None if gateway is None else load_gateway(mapping(gateway), self._names, stage)
+        if gateway is None:
+            decides = None
+        else:
+            decides = load_gateway(mapping(gateway), self._names, stage)
         for row in () if decides is None else decides.rows:
             chosen = row.verdict.action
             if chosen is not None and any(
@@ -481,14 +495,16 @@ class StageLoader:
         groups = HashGroups(self._names, stage)
         groups.load(body.get("input_xbar"))
         mode = body.get("mode")
-        part = (
-            number(mode.args[0]) if isinstance(mode, Invocation) and mode.name == "fair" else None
-        )
-        low, high = (
-            (0, _RESILIENT_BITS - 1)
-            if part is None
-            else (part * _FAIR_BITS, (part + 1) * _FAIR_BITS - 1)
-        )
+        if isinstance(mode, Invocation) and mode.name == "fair":
+            part = number(mode.args[0])
+        else:
+            part = None
+        if part is None:
+            low = 0
+            high = _RESILIENT_BITS - 1
+        else:
+            low = part * _FAIR_BITS
+            high = (part + 1) * _FAIR_BITS - 1
         return groups.only(low, high, body.line)
 
     def _control(
@@ -505,12 +521,19 @@ class StageLoader:
         """
         p4 = mapping(body.get("p4"))
         given = p4.get("name")
-        name = label if given is None or _is_preclassifier(kind, p4) else text(given)
-        keys, reads = [], []
+        if given is None or _is_preclassifier(kind, p4):
+            name = label
+        else:
+            name = text(given)
+        keys = []
+        reads = []
         for key, settings in mapping(body.get("p4_param_order")).pairs:
             details = mapping(settings)
             field_ = self._key(key, details)
-            phv_name = key.name if isinstance(key, Invocation) else text(key)
+            if isinstance(key, Invocation):
+                phv_name = key.name
+            else:
+                phv_name = text(key)
             start = number(details.get("start_bit"), 0)
             reads.append(
                 self._names.field_reader(
@@ -581,11 +604,10 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
         values = mapping(node)
         if match.match == "range":
             single = values.get("value")  # a range of one number is written as that number
-            ends = (
-                (values.get("range_start"), values.get("range_end"))
-                if single is None
-                else (single, single)
-            )
+            if single is None:
+                ends = (values.get("range_start"), values.get("range_end"))
+            else:
+                ends = (single, single)
             key.append((number(ends[0]), number(ends[1])))
         elif match.match == "ternary":
             # p4c gives some keys that are slices a mask as wide as the whole field.

@@ -166,10 +166,14 @@ class StatefulRegister:
             ):
                 raise refusal(key.line, f"a stateful ALU with '{key.text}' is not supported")
         self._inputs = _packet_words(body, self.width // 8, names, stage)
-        self._names, self._stage = names, stage
+        self._names = names
+        self._stage = stage
         self.actions: dict[str, StatefulAction] = {}
         for key, instructions in mapping(body.get("actions")).pairs:
-            action = key.name if isinstance(key, Invocation) else text(key)
+            if isinstance(key, Invocation):
+                action = key.name
+            else:
+                action = text(key)
             try:
                 self.actions[action] = self._action(action, items(instructions))
             except IndexError:
@@ -192,7 +196,8 @@ class StatefulRegister:
             raise BadEntry(
                 f"register '{self.name}': ({low}, {high}) does not fit {self.width} bits"
             )
-        self.low[index], self.high[index] = low, high
+        self.low[index] = low
+        self.high[index] = high
 
     def clear(self) -> None:
         """Set every cell to its initial value."""
@@ -214,7 +219,8 @@ class StatefulRegister:
         phv_lo, phv_hi = self._inputs
         cell = Inputs(self.low[index], self.high[index], phv_lo(vector), phv_hi(vector))
         mask = (1 << self.width) - 1
-        low, high = cell.lo, cell.hi
+        low = cell.lo
+        high = cell.hi
         found = [0, 0]
         written = [False, False]
         for result in action.results:
@@ -266,7 +272,10 @@ class StatefulRegister:
         for node in instructions:
             if isinstance(node, Number):
                 continue
-            mnemonic = node.name if isinstance(node, Invocation) else text(node)
+            if isinstance(node, Invocation):
+                mnemonic = node.name
+            else:
+                mnemonic = text(node)
             args = list(node.args) if isinstance(node, Invocation) else []
             base, _, kind = mnemonic.partition(".")
             if base in _COMPARES:
@@ -292,7 +301,8 @@ class StatefulRegister:
 
         The last is the sign of a difference that wraps.
         """
-        test, width = _COMPARES[name], self.width
+        test = _COMPARES[name]
+        width = self.width
         if kind not in ("", "s", "u", "uus"):
             raise refusal(line, f"the stateful instruction '{name}.{kind}' is not supported")
         terms = [self._value(node, is_signed=kind == "s") for node in args]
@@ -317,7 +327,8 @@ class StatefulRegister:
             return _Result(is_high, condition, lambda cell: change(only(cell)))
         if mnemonic not in _ALU or len(values) != 2:
             raise refusal(line, f"the stateful instruction '{mnemonic}' is not supported")
-        compute, width = _ALU[mnemonic], self.width
+        compute = _ALU[mnemonic]
+        width = self.width
         mask = (1 << width) - 1
         one, two = values
         return _Result(
@@ -325,7 +336,10 @@ class StatefulRegister:
         )
 
     def _output(self, node: Term) -> str:
-        name = node.name if isinstance(node, Invocation) else text(node)
+        if isinstance(node, Invocation):
+            name = node.name
+        else:
+            name = text(node)
         name = name.removesuffix("_out").replace("memory_", "mem_")
         name = {"lo": "mem_lo", "hi": "mem_hi"}.get(name, name)
         if name not in ("mem_lo", "mem_hi", "phv_lo", "phv_hi", "alu_lo", "alu_hi", "predicate"):
@@ -336,7 +350,9 @@ class StatefulRegister:
         width = self.width
 
         def shown(read: Value) -> Value:
-            return (lambda cell: _signed(read(cell), width)) if is_signed else read
+            if is_signed:
+                return lambda cell: _signed(read(cell), width)
+            return read
 
         match node:
             case Number():
@@ -351,7 +367,10 @@ class StatefulRegister:
                 if index not in params:
                     raise refusal(node.line, f"there is no register parameter {index}")
                 return lambda _cell: params[index]
-        name = node.name if isinstance(node, Invocation) else text(node)
+        if isinstance(node, Invocation):
+            name = node.name
+        else:
+            name = text(node)
         match name:
             case "lo":
                 return shown(lambda cell: cell.lo)
@@ -425,7 +444,8 @@ def _packet_words(body: Pairs, size_bytes: int, names: FieldNames, stage: int) -
         hashes = HashGroups(names, stage)
         hashes.load(crossbar)
         data_mask = number(body.get("data_bytemask"), 0)
-        hashed, plain = hashes.bits(groups[0], 0, 51, body.line), joined(words) if words else None
+        hashed = hashes.bits(groups[0], 0, 51, body.line)
+        plain = joined(words) if words else None
         keep = _bits(hash_mask)
         data = _bits(data_mask)
         if plain is None:

@@ -105,7 +105,10 @@ class TofinoTest(StfRun):
             place = resolve_field(table.name, match.field, names)
             field = table.keys[place]
             key[place] = element(match.value, field.match, field.width)
-        priority = self._added if command.priority is None else _LOWEST_PRIORITY - command.priority
+        if command.priority is None:
+            priority = self._added
+        else:
+            priority = _LOWEST_PRIORITY - command.priority
         self._added += 1
         table.insert(key, *_call(table, command.action), priority=priority)
 
@@ -132,7 +135,10 @@ class TofinoTest(StfRun):
     def _check_register(self, command: CheckRegister) -> None:
         low, high = self._register(command.register).read(command.index)
         register = self._register(command.register)
-        found = high << register.width | low if register.is_dual else low
+        if register.is_dual:
+            found = high << register.width | low
+        else:
+            found = low
         self._checked += 1
         if not COMPARE[command.relation](found, command.number):
             name = f"register {command.register}({command.index})"
@@ -152,7 +158,10 @@ class TofinoTest(StfRun):
         packets, octets = array.read(command.index)
         self._checked += 1
         found = octets if command.unit == "bytes" else packets
-        relation = command.relation if command.unit is not None else "=="
+        if command.unit is not None:
+            relation = command.relation
+        else:
+            relation = "=="
         if not COMPARE[relation](found, command.number if command.unit is not None else 0):
             name = f"counter {command.counter}({command.index})"
             self._fail(

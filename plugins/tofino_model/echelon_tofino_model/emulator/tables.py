@@ -138,7 +138,8 @@ class MatchTable:
         if (member is None) == (group is None):
             raise BadEntry(f"table '{self.name}': an entry needs a member or a group")
         entry = self._new(key, "", {}, priority)
-        entry.member, entry.group = member, group
+        entry.member = member
+        entry.group = group
         return entry
 
     def _new(
@@ -173,7 +174,8 @@ class MatchTable:
         entry = self.entry(key, priority)
         spec = self._action(action)
         values = self._args(spec, args)
-        entry.action, entry.args = action, values
+        entry.action = action
+        entry.args = values
         self._pack(entry)
 
     def delete(self, key: Sequence[KeyElement], priority: int = 0) -> None:
@@ -343,4 +345,6 @@ def _fields(keys: Sequence[KeyField]) -> tuple[tuple[MatchField, ...], tuple[int
 
 
 def _masked(read: Read, mask: int | None) -> Read:
-    return read if mask is None else lambda vector: read(vector) & mask
+    if mask is None:
+        return read
+    return lambda vector: read(vector) & mask

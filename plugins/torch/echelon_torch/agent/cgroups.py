@@ -37,11 +37,10 @@ def checked(path: Path) -> Path:
     """Return `path` if it is a group of version 2. Raise `AgentError`."""
     if not (path / "cgroup.procs").is_file() or not (path / "cgroup.events").exists():
         hint = mount_point()
-        where = (
-            "no cgroup2 file system is mounted"
-            if hint is None
-            else f"those of this machine are below {hint}"
-        )
+        if hint is None:
+            where = "no cgroup2 file system is mounted"
+        else:
+            where = f"those of this machine are below {hint}"
         raise AgentError(
             f"{path}: is not a control group of version 2 that has processes ({where})"
         )

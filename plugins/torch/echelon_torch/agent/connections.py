@@ -133,7 +133,10 @@ class JobConnections:
     def hear(self) -> None:
         """Take what the program in the kernel tells."""
         news = [] if self.program is None else self.program.read()
-        ports = self.stores() if any(one.is_open for one in news) else ()
+        if any(one.is_open for one in news):
+            ports = self.stores()
+        else:
+            ports = ()
         for connection, is_open, is_marked, is_accepted in news:
             if is_open:
                 self._open[connection] = _NOTHING
@@ -200,7 +203,10 @@ class JobConnections:
         for connection, now in counted.items():
             before = self._open.get(connection, _NOTHING)
             # A port that is used again begins anew.
-            former = before if before.bytes_sent <= now.bytes_sent else _NOTHING
+            if before.bytes_sent <= now.bytes_sent:
+                former = before
+            else:
+                former = _NOTHING
             self.totals = self.totals.plus(connection.remote, now, former)
         self.since_sent_s = min(_since_sent(counted.values()), default=0.0)
 

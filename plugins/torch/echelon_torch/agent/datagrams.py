@@ -59,7 +59,8 @@ def datagrams(
             f"{len(data)} bytes: the shim counts {MAX_REMAINING} with all headers (make two flows"
             " of it)"
         )
-    shims, view = ShimPayloads(flow_key(iteration % 256, job, flow)), memoryview(data)
+    shims = ShimPayloads(flow_key(iteration % 256, job, flow))
+    view = memoryview(data)
     for start in range(0, len(data), payload_bytes):
         part = view[start : start + payload_bytes]
         is_last = start + payload_bytes >= len(data)

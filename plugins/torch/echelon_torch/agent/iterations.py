@@ -69,7 +69,9 @@ class IterationDetector:
             return None
         carried = self._total - self._began_at
         begins = self._is_silent and carried >= self._least_bytes
-        before_s, self._sent_s, self._is_silent = self._began_s, now_s - since_sent_s, False
+        before_s = self._began_s
+        self._sent_s = now_s - since_sent_s
+        self._is_silent = False
         ended: SentIteration | None = None
         if begins:
             if self.begun:

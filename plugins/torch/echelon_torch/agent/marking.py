@@ -78,7 +78,8 @@ class Marker:
 
         Return of how many; closed ones are left out.
         """
-        left, count = set(inodes), len(inodes)
+        left = set(inodes)
+        count = len(inodes)
         for process in self._processes():
             if not left:
                 break

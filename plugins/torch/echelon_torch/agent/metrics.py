@@ -38,7 +38,8 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        agent, seen = self._agent, self._agent.connections
+        agent = self._agent
+        seen = self._agent.connections
         counters: dict[str, tuple[str, float]] = {
             "reports": ("Reports that the service acknowledged", agent.reporter.counts.reports),
             "report_failures": (

@@ -76,7 +76,8 @@ class KernelProgram:
     def read(self) -> list[Seen]:
         """Return what has happened since the last call, in order."""
         self._libbpf.ring_buffer__consume(self._ring)
-        seen, self._seen = self._seen, []
+        seen = self._seen
+        self._seen = []
         return seen
 
     def close(self) -> None:
@@ -103,7 +104,8 @@ class KernelProgram:
             raise refused("make its ring buffer")
         if dscp is not None:
             marks = lib.bpf_object__find_map_fd_by_name(self._object, b"marks")
-            key, value = ctypes.c_uint32(0), ctypes.c_uint32(_MARKED | dscp << 2)
+            key = ctypes.c_uint32(0)
+            value = ctypes.c_uint32(_MARKED | dscp << 2)
             if lib.bpf_map_update_elem(marks, ctypes.byref(key), ctypes.byref(value), 0) != 0:
                 raise refused("set the mark of packets")
         try:
@@ -126,7 +128,8 @@ def load_libbpf() -> ctypes.CDLL:
     """Return libbpf with the types of what is called. Raise `AgentError` if it is missing."""
     try:
         lib = ctypes.CDLL(find_library("bpf") or "libbpf.so.1", use_errno=True)
-        pointer, text = ctypes.c_void_p, ctypes.c_char_p
+        pointer = ctypes.c_void_p
+        text = ctypes.c_char_p
         signatures = {
             "libbpf_set_print": (pointer, [pointer]),
             "bpf_object__open_mem": (pointer, [text, ctypes.c_size_t, pointer]),
@@ -150,7 +153,8 @@ def load_libbpf() -> ctypes.CDLL:
         }
         for name, (result, arguments) in signatures.items():
             function = getattr(lib, name)
-            function.restype, function.argtypes = result, arguments
+            function.restype = result
+            function.argtypes = arguments
     except (OSError, AttributeError):
         raise AgentError(
             "libbpf 1.0 or later is not installed (on Debian: apt-get install libbpf1)"
@@ -162,5 +166,8 @@ def load_libbpf() -> ctypes.CDLL:
 def refused(what: str) -> AgentError:
     """Return the error for what libbpf has just refused."""
     number = ctypes.get_errno()
-    needs = " (it needs CAP_BPF and CAP_NET_ADMIN)" if number in (errno.EPERM, errno.EACCES) else ""
+    if number in (errno.EPERM, errno.EACCES):
+        needs = " (it needs CAP_BPF and CAP_NET_ADMIN)"
+    else:
+        needs = ""
     return AgentError(f"the kernel does not let the agent {what}: {os.strerror(number)}{needs}")

@@ -72,7 +72,8 @@ class HostRanking:
             os.close(self._link)
         if self._object:
             self._libbpf.bpf_object__close(self._object)
-        self._link, self._object = -1, None
+        self._link = -1
+        self._object = None
 
     @property
     def program(self) -> int:
@@ -107,11 +108,10 @@ class HostRanking:
             segment = members[0][1]
             is_own = segment.src_ipv4 == self._ipv4
             first = self._half * _HALF + len(flows)
-            own = (
-                [self._flow(rule, end) for rule, of in members for _, end in of.ranges]
-                if is_own
-                else []
-            )
+            if is_own:
+                own = [self._flow(rule, end) for rule, of in members for _, end in of.ranges]
+            else:
+                own = []
             flows += own
             value = _CONNECTION.pack(
                 self._number("stream", (job, five_tuple)) if is_own else 0,

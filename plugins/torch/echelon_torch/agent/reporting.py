@@ -129,7 +129,8 @@ class Reporter:
         pause_s = FIRST_PAUSE_S
         while True:
             with self._changed:
-                wanted, over = self._wanted, self._over
+                wanted = self._wanted
+                over = self._over
             try:
                 self._report(wanted)
             except ClientError as error:
@@ -156,7 +157,8 @@ class Reporter:
             self._told = None
         reported = sorted(filter(self.is_peer, wanted))
         self._service.report_connections(self._job, self._host, reported)
-        self._told, self._refresh_at_s = wanted, now_s + REFRESH_S
+        self._told = wanted
+        self._refresh_at_s = now_s + REFRESH_S
         with self._changed:
             self._has_new = bool(self._iterations)
         self._succeeded("connections")
@@ -197,7 +199,8 @@ class Reporter:
             if sizes > MOST_SIZES:
                 break
             duration_s = max(one.seen.duration_s, SHORTEST_S)
-            again, stalled_s = one.carried.retransmitted_bytes, Fraction(one.carried.stalled_s)
+            again = one.carried.retransmitted_bytes
+            stalled_s = Fraction(one.carried.stalled_s)
             found.append(HostIteration(Fraction(duration_s), sent, again, stalled_s))
         return found[::-1]
 
@@ -207,11 +210,10 @@ class Reporter:
         """
         with self._changed:
             while not self._over and self._wanted == known:
-                until_s = (
-                    min(self._refresh_at_s, self._iterations_at_s)
-                    if self._has_new
-                    else self._refresh_at_s
-                )
+                if self._has_new:
+                    until_s = min(self._refresh_at_s, self._iterations_at_s)
+                else:
+                    until_s = self._refresh_at_s
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     return

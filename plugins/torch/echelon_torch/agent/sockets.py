@@ -103,7 +103,10 @@ class SocketList:
                 if (found := _socket(message)) is not None
             ]
         except OSError as error:
-            hint = " (run: modprobe tcp_diag)" if error.errno == errno.ENOENT else ""
+            if error.errno == errno.ENOENT:
+                hint = " (run: modprobe tcp_diag)"
+            else:
+                hint = ""
             raise AgentError(
                 f"cannot read the list of sockets: {error.strerror or error}{hint}"
             ) from None
@@ -143,11 +146,14 @@ class _Described(nlmsg):  # type: ignore[misc]
 
 def _socket(message: Any) -> TcpSocket | None:
     """Return the socket that a message describes; None: it does not speak IPv4."""
-    local, remote = message["source"], message["destination"]
+    local = message["source"]
+    remote = message["destination"]
     if message["family"] == socket.AF_INET:
-        local, remote = local[:4], remote[:4]
+        local = local[:4]
+        remote = remote[:4]
     elif local.startswith(_MAPPED) and remote.startswith(_MAPPED):
-        local, remote = local[len(_MAPPED) :], remote[len(_MAPPED) :]
+        local = local[len(_MAPPED) :]
+        remote = remote[len(_MAPPED) :]
     else:
         return None
     local_port, remote_port = message["ports"]

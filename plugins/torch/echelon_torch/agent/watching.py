@@ -107,7 +107,8 @@ class Agent:
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
             told = stack.enter_context(_signals())
-            owner, members = _of_group(cgroups.checked(cgroup)), partial(cgroups.members, cgroup)
+            owner = _of_group(cgroups.checked(cgroup))
+            members = partial(cgroups.members, cgroup)
             self._watch(stack, told, owner, members, self._load(stack, cgroup), cgroup)
 
     def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
@@ -154,7 +155,10 @@ class Agent:
         listing = stack.enter_context(SocketList())
         selector = stack.enter_context(selectors.DefaultSelector())
         options = self.watched.options
-        marker = Marker(members, options) if options != SocketOptions() else None
+        if options != SocketOptions():
+            marker = Marker(members, options)
+        else:
+            marker = None
         shares = Shares(is_late=child is None)
 
         def stores() -> frozenset[int]:

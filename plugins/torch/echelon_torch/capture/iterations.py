@@ -35,11 +35,10 @@ class Variation:
 
         With few of them, the lowest and the highest are p10 and p90.
         """
-        tenths = (
-            statistics.quantiles(values, n=10, method="inclusive")
-            if len(values) > 1
-            else [values[0]] * 9
-        )
+        if len(values) > 1:
+            tenths = statistics.quantiles(values, n=10, method="inclusive")
+        else:
+            tenths = [values[0]] * 9
         return cls(statistics.median(values), tenths[0], tenths[8], statistics.fmean(values))
 
 
@@ -209,7 +208,8 @@ def _rank_profile(
 
 
 def _operation(calls: Sequence[Call], groups: Mapping[str, Group]) -> Operation:
-    first, group = calls[0], groups[calls[0].group]
+    first = calls[0]
+    group = groups[calls[0].group]
     parts = None
     if first.parts is not None:
         columns = zip(*(call.parts or () for call in calls), strict=True)
@@ -263,7 +263,8 @@ def _cuts(part: Unmarked) -> list[int]:
 
 def _cut(part: Unmarked, first: int, end: int) -> RecordedIteration:
     calls = part.calls[first:end]
-    begin_s, end_s = calls[0].start_s, part.calls[end].start_s
+    begin_s = calls[0].start_s
+    end_s = part.calls[end].start_s
     waits = tuple(
         wait.model_copy(
             update={"calls": tuple(call - first for call in wait.calls if first <= call < end)}

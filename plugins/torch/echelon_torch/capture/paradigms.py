@@ -51,7 +51,8 @@ def _of_rank(profile: RankProfile) -> Iterator[Recognised]:
             for kind in {each.call.kind for each in own}
         }
         reduces = kinds.get("all-reduce", [])
-        gathers, scatters = kinds.get("all-gather", []), kinds.get("reduce-scatter", [])
+        gathers = kinds.get("all-gather", [])
+        scatters = kinds.get("reduce-scatter", [])
         exchanges = kinds.get("all-to-all", [])
         if exchanges:
             yield Recognised("expert", f"{len(exchanges)} all-to-alls of {ranks}")
@@ -111,7 +112,9 @@ def _behind_backward(profile: RankProfile, reduces: Sequence[Operation]) -> Sequ
     ):
         return ()
     # A single number, such as a loss, is no gradient.
-    return reduces if sum(each.size_bytes.mean for each in reduces) >= _LEAST_GRADIENT else ()
+    if sum(each.size_bytes.mean for each in reduces) >= _LEAST_GRADIENT:
+        return reduces
+    return ()
 
 
 def _awaited_at_once(profile: RankProfile) -> set[int]:
@@ -156,7 +159,12 @@ def _pipeline(profile: JobProfile) -> Iterator[Recognised]:
         ordered = kinds == sorted(kinds, reverse=True)
         batches = kinds.count("send")
         trained = "receive" in kinds
-        schedule = "GPipe" if ordered and trained else "1F1B" if trained else "forward only"
+        if ordered and trained:
+            schedule = "GPipe"
+        elif trained:
+            schedule = "1F1B"
+        else:
+            schedule = "forward only"
         stages = ", ".join(map(str, chain))
         yield Recognised(
             "pipeline", f"stages on ranks {stages}, {batches} micro-batches, {schedule}"

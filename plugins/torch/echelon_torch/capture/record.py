@@ -135,7 +135,10 @@ def _read(path: Path) -> RankRecord:
     try:
         with path.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
-        document = json.loads(data) if len(data) <= _MOST_BYTES else None
+        if len(data) <= _MOST_BYTES:
+            document = json.loads(data)
+        else:
+            document = None
     except OSError as error:
         raise DocumentError(
             str(path), "", f"{error.strerror} (check the path)", code="unreadable-file"

@@ -57,7 +57,8 @@ def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences
     """
     jobs = alike_iterations(records)[0]
     groups = {name: group for record in records for name, group in record.groups.items()}
-    within_s, between_s = [0.0], []
+    within_s = [0.0]
+    between_s = []
     for first in range(0, len(records), ranks_per_host):
         ranks = range(first, min(first + ranks_per_host, len(records)))
         before: Sequence[RecordedIteration] | None = None
@@ -71,7 +72,8 @@ def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences
                 before[rank].end_s == job[rank].start_s for rank in ranks
             ):
                 between_s.append(busy[0][0] - ended_s)
-            before, ended_s = job, max(end_s for _, end_s, _ in busy)
+            before = job
+            ended_s = max(end_s for _, end_s, _ in busy)
     longest_s = max(own.end_s - own.start_s for job in jobs for own in job)
     return Silences(max(within_s), max(0.0, min(between_s, default=0.0)), longest_s)
 
@@ -80,9 +82,11 @@ def _late_silences(busy: Iterable[tuple[float, float, int]]) -> Iterator[float]:
     """Yield the silences behind 95 % of the bytes."""
     rows = list(busy)
     least = _SHARE * sum(size for *_, size in rows)
-    sent, until_s = 0, rows[0][0]
+    sent = 0
+    until_s = rows[0][0]
     for (_, end_s, size), (start_s, *_) in pairwise(rows):
-        sent, until_s = sent + size, max(until_s, end_s)
+        sent = sent + size
+        until_s = max(until_s, end_s)
         if sent >= least and start_s > until_s:
             yield start_s - until_s
 
@@ -118,7 +122,10 @@ def _shortest_s(job: Sequence[RecordedIteration]) -> dict[tuple[str, str, int], 
         for call in filter(_is_collective, iteration.calls):
             key = call.kind, call.group
             number = counts[key] = counts.get(key, -1) + 1
-            took_s = math.inf if call.end_s is None else call.end_s - call.start_s
+            if call.end_s is None:
+                took_s = math.inf
+            else:
+                took_s = call.end_s - call.start_s
             shortest[*key, number] = min(shortest.get((*key, number), math.inf), took_s)
     return shortest
 

@@ -61,13 +61,17 @@ def members(operation: Operation) -> tuple[int, ...]:
 def group_name(operation: Operation) -> str:
     """Return the name of the group with these ranks in this order."""
     name = operation.call.group
-    return name if members(operation) == operation.ranks else f"{name}-root{operation.call.peer}"
+    if members(operation) == operation.ranks:
+        return name
+    return f"{name}-root{operation.call.peer}"
 
 
 def kind_on_the_wire(operation: Operation) -> str:
     """Return the collective whose bytes the operation sends."""
     kind = operation.call.kind
-    return "all-reduce" if kind == "reduce-scatter" and operation.backend == "gloo" else kind
+    if kind == "reduce-scatter" and operation.backend == "gloo":
+        return "all-reduce"
+    return kind
 
 
 def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
@@ -80,7 +84,10 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
     """What the rank does next waits for these."""
     for moment in profile.moments:
         named = label(profile, moment)
-        attributes: dict[str, Value] = {"label": named} if named else {}
+        if named:
+            attributes: dict[str, Value] = {"label": named}
+        else:
+            attributes = {}
         yield (
             named or "computing",
             WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), attributes, 2),
@@ -120,7 +127,8 @@ def label(profile: RankProfile, moment: Moment) -> str:
 
 def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[str, Value]]]:
     """Yield kind and attributes of the nodes of a call."""
-    call, size = operation.call, round(operation.size_bytes.mean)
+    call = operation.call
+    size = round(operation.size_bytes.mean)
     peer = operation.ranks[call.peer]
     others = [other for other in operation.ranks if other != rank]
     if call.kind in ("send", "receive"):

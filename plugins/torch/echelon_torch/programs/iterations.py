@@ -127,7 +127,8 @@ class ProgramIterations:
         return {name: self._observed_of(job) for name, job in self._jobs.items()}
 
     def _records_of(self, job: _Job) -> list[IterationRecord[Fraction]]:
-        start_s, records = self._seconds(job.begin_ns), []
+        start_s = self._seconds(job.begin_ns)
+        records = []
         for number, steps in enumerate(job.steps[: job.finished], start=1):
             end_s = self._seconds(max(step.at_ns for step in steps.values()))
             records.append(IterationRecord(number, start_s, end_s))
@@ -135,11 +136,15 @@ class ProgramIterations:
         return records
 
     def _observed_of(self, job: _Job) -> Observed:
-        operations, computing = [], []
+        operations = []
+        computing = []
         for number in range(1, job.finished + 1):
             for rank, step in sorted(job.steps[number - 1].items()):
                 worker = job.workers[rank]
-                begin_ns = job.begin_ns if number == 1 else job.steps[number - 2][rank].at_ns
+                if number == 1:
+                    begin_ns = job.begin_ns
+                else:
+                    begin_ns = job.steps[number - 2][rank].at_ns
                 operations += [
                     ObservedOperation(
                         f"{of.kind}-{of.number}-{worker}",
@@ -175,7 +180,8 @@ def _peer(operation: RankOperation, rank: int) -> int:
 
 def _between(begin_ns: int, step: RankStep) -> list[tuple[int, int]]:
     """Return the times of an iteration in which a rank did not wait."""
-    times, at_ns = [], begin_ns
+    times = []
+    at_ns = begin_ns
     for start_ns, end_ns in sorted(step.waits):
         if start_ns > at_ns:
             times.append((at_ns, start_ns))

@@ -152,7 +152,8 @@ class Programs:
         self, job: str, workers: tuple[str, ...], rank: int, port: int
     ) -> Mapping[str, str]:
         """Return what a rank and `torchrun`, which takes its options from PET_*, have to know."""
-        ranks, host = str(len(workers)), workers[rank]
+        ranks = str(len(workers))
+        host = workers[rank]
         address = self._scenario.fabric.hosts[workers[0]].ipv4
         before = os.environ.get("PYTHONPATH")
         return {

@@ -44,9 +44,12 @@ def parse_json(raw: bytes) -> object:
         from_json(text)
     except ValueError as error:
         found = _POSITION.fullmatch(str(error))
-        reason, path = (
-            (found[1], f"line {found[2]}, column {found[3]}") if found else (str(error), "")
-        )
+        if found:
+            reason = found[1]
+            path = f"line {found[2]}, column {found[3]}"
+        else:
+            reason = str(error)
+            path = ""
         raise JsonError(f"{reason[0].lower()}{reason[1:]} (correct the JSON)", path) from None
     # pydantic's parser keeps the last of two equal keys and reads 1e999 as infinity. It has bounded
     # depth and digits.
@@ -94,11 +97,10 @@ async def _read_mapping(request: Request) -> dict[str, Any]:
     settings: ApiSettings = request.app.state.settings
     content_types = request.headers.getlist("content-type")
     if len(content_types) != 1 or not _JSON_TYPE.fullmatch(content_types[0].strip()):
-        given = (
-            f"content type {shown(', '.join(content_types))}"
-            if content_types
-            else "a body without content type"
-        )
+        if content_types:
+            given = f"content type {shown(', '.join(content_types))}"
+        else:
+            given = "a body without content type"
         raise RequestError(
             415, f"{given} is not read here (send JSON with 'Content-Type: application/json')"
         )
@@ -160,7 +162,9 @@ async def _beside(request: Request, work: Callable[[], T]) -> T:
     """Return the result of `work`, done off the event loop if the body is large enough to hold it
     up.
     """
-    return work() if request.state.body_bytes <= LARGE else await asyncio.to_thread(work)
+    if request.state.body_bytes <= LARGE:
+        return work()
+    return await asyncio.to_thread(work)
 
 
 Mapping = Annotated[dict[str, Any], Depends(_read_mapping)]

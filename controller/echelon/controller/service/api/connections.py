@@ -138,7 +138,10 @@ class _StrictConnection(h11.Connection):
         self._head_bytes = head_bytes
 
     def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
-        waiting = len(self.trailing_data[0]) if self.their_state is h11.IDLE else 0
+        if self.their_state is h11.IDLE:
+            waiting = len(self.trailing_data[0])
+        else:
+            waiting = 0
         event = super().next_event()
         if isinstance(event, h11.Request):
             if waiting - len(self.trailing_data[0]) > self._head_bytes:
@@ -321,7 +324,10 @@ class Listener:
         """`connection` makes the protocol of a connection from limits and origin. Without `tokens`
         nobody is a stranger."""
         self._socket = listening
-        self._limits = limits if tokens is not None else replace(limits, strangers=1.0)
+        if tokens is not None:
+            self._limits = limits
+        else:
+            self._limits = replace(limits, strangers=1.0)
         self._connection = connection
         self._tls = tls
         self._tokens = tokens
@@ -449,18 +455,17 @@ class Listener:
         Strangers may have this `part` of all.
         """
         limits = self._limits
-        strangers, known = self._strangers.at(origin), self._known.at(origin)
+        strangers = self._strangers.at(origin)
+        known = self._known.at(origin)
         if origin and len(strangers) + len(known) >= limits.per_address:
             return [*strangers, *known]
         if origin and len(strangers) >= max(1, int(limits.per_address * part)):
             return strangers
         if self._strangers.count + self._known.count >= limits.total:
             return [*self._strangers.most(), *self._known.all()]
-        return (
-            self._strangers.most()
-            if self._strangers.count >= max(1, int(limits.total * part))
-            else ()
-        )
+        if self._strangers.count >= max(1, int(limits.total * part)):
+            return self._strangers.most()
+        return ()
 
     def _shows_token(self, accepted: socket.socket) -> bool:
         """Return whether the first bytes of a connection, which stay to be read, have a token that
@@ -494,8 +499,12 @@ class Listener:
             if self._strangers.discard(connection):
                 self._known.add(connection)
 
-        connection.closed, connection.shown = lambda: self._forget(connection), shown
-        handshake_s = None if self._tls is None else self._limits.request_s
+        connection.closed = lambda: self._forget(connection)
+        connection.shown = shown
+        if self._tls is None:
+            handshake_s = None
+        else:
+            handshake_s = self._limits.request_s
         loop = asyncio.get_running_loop()
         opening = loop.create_task(
             loop.connect_accepted_socket(

@@ -39,7 +39,8 @@ class FlowTable(Resource):
     def of(cls, seen: Iterable[SeenFlow], count: int) -> "FlowTable":
         """Return flows by column."""
         rows = list(seen)
-        jobs, flows = _Names(), _Names()
+        jobs = _Names()
+        flows = _Names()
         return cls(
             count=count,
             number=tuple(row.number for row in rows),
@@ -112,7 +113,10 @@ def _spans(
         if flow.job not in known:
             paths = {one.flow: links_of(one.path) for one in plan.by_job.get(flow.job, ())}
             graph = jobs[flow.job].graph if flow.job in jobs else None
-            sizes = {} if graph is None else {one.name: one.size_bytes for one in graph.flows}
+            if graph is None:
+                sizes = {}
+            else:
+                sizes = {one.name: one.size_bytes for one in graph.flows}
             known[flow.job] = {
                 name: (sizes[name], links) for name, links in paths.items() if name in sizes
             }

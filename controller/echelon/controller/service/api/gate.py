@@ -181,7 +181,12 @@ class Gate:
             _check_host(headers.get("host", ""))
             return Principal(None, "operator")
         credentials = headers.getlist("authorization")
-        scheme, _, token = credentials[0].partition(" ") if len(credentials) == 1 else ("", "", "")
+        if len(credentials) == 1:
+            scheme, _, token = credentials[0].partition(" ")
+        else:
+            scheme = ""
+            _ = ""
+            token = ""
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorised("no token (send it in one header 'Authorization: Bearer TOKEN')")
         principal = self._settings.tokens.authenticate(token.strip())
@@ -261,7 +266,9 @@ class _UnsentError(Exception):
 def _level(exchange: Exchange) -> int:
     if exchange.status in REFUSED:
         return logging.WARNING
-    return logging.DEBUG if exchange.method in READING_METHODS else logging.INFO
+    if exchange.method in READING_METHODS:
+        return logging.DEBUG
+    return logging.INFO
 
 
 def _origin(request: str, principal: Principal | None, address: tuple[str, int] | None) -> Origin:
@@ -305,7 +312,10 @@ def _check_host(host: str) -> None:
     The service then serves only this machine, but a web page in its browser may have a name that
     was made to resolve here (DNS rebinding). The page's requests carry that name.
     """
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    if not host.endswith("]") and ":" in host:
+        name = host.rpartition(":")[0]
+    else:
+        name = host
     name = name.strip("[]")
     if not name or is_loopback(name):
         return

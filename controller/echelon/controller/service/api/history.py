@@ -58,7 +58,9 @@ def _column(steps: Steps, place: int) -> Values:
 def _read(
     service: "ControllerService", job: str | None, switch: str | None, limit: int
 ) -> HistoryResource:
-    history, machine, now_s = service.leader.history, service.machine, time.monotonic()
+    history = service.leader.history
+    machine = service.machine
+    now_s = time.monotonic()
     to = {key: other for key, other in service.fabric.neighbour.items() if switch in (None, key[0])}
 
     def slowdown(name: str, values: Sequence[float]) -> float:

@@ -82,7 +82,10 @@ class EchelonFlowReport(Resource):
         """Return what switches saw of a job's EchelonFlows."""
         reports = []
         for one in () if job.graph is None else job.graph.echelonflows:
-            view = None if seen is None else seen.echelonflows.get(one.name)
+            if seen is None:
+                view = None
+            else:
+                view = seen.echelonflows.get(one.name)
             distances_s = None if view is None else view.distances_s
             reports.append(
                 cls(
@@ -142,7 +145,10 @@ class HostMeasurement(Resource):
     @classmethod
     def of(cls, host: str, iterations: Sequence[HostIteration]) -> "HostMeasurement":
         """Return what a host measured."""
-        latest = iterations[-1] if iterations else HostIteration(Fraction(0), {})
+        if iterations:
+            latest = iterations[-1]
+        else:
+            latest = HostIteration(Fraction(0), {})
         return cls(
             host=host,
             iteration_times_s=_floats(one.duration_s for one in iterations),
@@ -171,7 +177,8 @@ class SizeReport(Resource):
         """Yield the sizes of an iteration in each direction in which a host measured them."""
         if not measured or job.graph is None:
             return
-        profiled, used = profiled_bytes(job.profiled), profiled_bytes(job.reported)
+        profiled = profiled_bytes(job.profiled)
+        used = profiled_bytes(job.reported)
         for host, iterations in sorted(measured.items()):
             for other, sent_bytes in (
                 sorted(iterations[-1].sent_bytes.items()) if iterations else ()
@@ -225,7 +232,8 @@ class JobResource(Resource):
         """Return all that is known of a job but its flows."""
         state, problem = machine.progress.state(job.name)
         times, installed_at = machine.progress.times(job.name)
-        seen, measured = machine.view(job.name), machine.measured(job)
+        seen = machine.view(job.name)
+        measured = machine.measured(job)
         return cls(
             name=job.name,
             number=job.number,
@@ -299,9 +307,15 @@ _ENDPOINT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3}){3}):([0-9]{1,8})")
 
 
 def _endpoint(value: object) -> tuple[str, int]:
-    found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str):
+        found = _ENDPOINT.fullmatch(value)
+    else:
+        found = None
     try:
-        address = None if found is None else str(ipaddress.IPv4Address(found[1]))
+        if found is None:
+            address = None
+        else:
+            address = str(ipaddress.IPv4Address(found[1]))
     except ValueError:
         address = None
     if found is None or address is None:
@@ -513,7 +527,8 @@ async def registration(
     from echelon.controller.machine.jobs import NO_QUOTA, parse_job
     from echelon.controller.service.trail import ORIGIN
 
-    parsed, origin = await asyncio.to_thread(parse_job, spec), ORIGIN.get()
+    parsed = await asyncio.to_thread(parse_job, spec)
+    origin = ORIGIN.get()
     quota = NO_QUOTA if origin is None else origin.quota
     return lambda request: RegisterJob(request, spec, parsed, replace, quota=quota)
 
@@ -611,11 +626,9 @@ def routes() -> "APIRouter":
         if rehearse:
             return await rehearsed(leader, await registration(spec, replace=replace))
         job, created = await register(service, spec, replace=replace)
-        return (
-            whole(job, 201, {"Location": f"/jobs/{quote(job.name, safe='')}"})
-            if created
-            else whole(job)
-        )
+        if created:
+            return whole(job, 201, {"Location": f"/jobs/{quote(job.name, safe='')}"})
+        return whole(job)
 
     @made.post(
         "/jobs",
@@ -725,7 +738,10 @@ def routes() -> "APIRouter":
     ) -> JobResource:
         """Replace the arrangement function of one EchelonFlow by a measured one."""
         leader = service.leader
-        offsets_s = report.offsets if isinstance(report.offsets, tuple) else (report.offsets,)
+        if isinstance(report.offsets, tuple):
+            offsets_s = report.offsets
+        else:
+            offsets_s = (report.offsets,)
         return await leader.ask(
             lambda request: events.ReportDistances(request, name, report.echelonflow, offsets_s),
             lambda answer: JobResource.of(answer.value, leader.machine),

@@ -38,12 +38,16 @@ class LinkResource(Resource):
         """Return a link."""
         from echelon.controller.machine.wiring import ends_of
 
-        a, b = cable.a.node, cable.b.node
+        a = cable.a.node
+        b = cable.b.node
         problem = machine.outages.links.get(ends_of(a, b))
         is_drained = ends_of(a, b) in machine.jobs.drained
-        state: Literal["up", "drained", "down", "moving"] = (
-            "drained" if is_drained else "down" if problem else "up"
-        )
+        if is_drained:
+            state: Literal["up", "drained", "down", "moving"] = "drained"
+        elif problem:
+            state = "down"
+        else:
+            state = "up"
         if ends_of(a, b) in machine.jobs.wiring.avoided:
             state = "moving"
         return cls(
@@ -156,7 +160,9 @@ def routes() -> "APIRouter":
             )
             return LinkResource.of(cable, leader.machine)
 
-        return await rehearsed(leader, make) if rehearse else await leader.ask(make, render)
+        if rehearse:
+            return await rehearsed(leader, make)
+        return await leader.ask(make, render)
 
     @made.put(
         "/links",

@@ -134,7 +134,8 @@ class Live:
         before = self._parts.get(name, {})
         part = {}
         for key, resource in found:
-            text, known = resource.model_dump_json(), before.get(key)
+            text = resource.model_dump_json()
+            known = before.get(key)
             part[key] = known if known == text else text
         self._put(name, part)
 
@@ -142,7 +143,8 @@ class Live:
         if part == self._parts.get(name):
             return
         self._parts[name] = part
-        news, self._news = self._news, asyncio.Event()
+        news = self._news
+        self._news = asyncio.Event()
         news.set()
 
     async def _look_at_state(self) -> None:
@@ -168,7 +170,8 @@ class Live:
         while True:
             page = jobs.listed(machine, after=after, limit=_PAGE)
             for job in page:
-                text, known = job.model_dump_json(), before.get(job.name)
+                text = job.model_dump_json()
+                known = before.get(job.name)
                 part[job.name] = known if known == text else text
             if len(page) < _PAGE:
                 break
@@ -187,7 +190,8 @@ class Live:
         self._take("ports", ((f"{use.switch}/{use.port}", use) for use in uses))
 
     def _note_ports(self, uses: Sequence[PortUse]) -> None:
-        ports, now_s = self._service().leader.history.ports, time.monotonic()
+        ports = self._service().leader.history.ports
+        now_s = time.monotonic()
         for use in uses:
             ports.put((use.switch, use.port), now_s, [bps / use.rate_bps for bps in use.queues_bps])
 

@@ -217,13 +217,12 @@ class ClassesResource(Resource):
         for echelonflow in job.job.echelonflows:
             of_flows = {queues.get(flow) for flow in echelonflow.flows}
             queue = of_flows.pop() if len(of_flows) == 1 else None
-            dscp = (
-                None
-                if queue is None
-                else fabric.roce_marks[queue]
-                if fabric.roce_marks
-                else queue << 3
-            )
+            if queue is None:
+                dscp = None
+            elif fabric.roce_marks:
+                dscp = fabric.roce_marks[queue]
+            else:
+                dscp = queue << 3
             byte = None if dscp is None else dscp << 2 | 0b10
             found.append(
                 ClassResource(
@@ -241,7 +240,10 @@ def _flows(
 
     Raise `UnknownError` for a flow to begin after that the plan has not.
     """
-    by_job = plan.by_job if wanted_job is None else {wanted_job: plan.by_job.get(wanted_job, ())}
+    if wanted_job is None:
+        by_job = plan.by_job
+    else:
+        by_job = {wanted_job: plan.by_job.get(wanted_job, ())}
     found = chain.from_iterable(by_job.values())
     if after is not None:
         job, flow = after
@@ -301,13 +303,17 @@ def routes() -> "APIRouter":
 
         If there are more flows, the header `Link` names the next page.
         """
-        machine, in_force = service.machine, service.in_force
+        machine = service.machine
+        in_force = service.in_force
         # An unknown name would look like a job without flows.
         if job is not None:
             machine.jobs.known(job)
         if switch is not None:
             service.leader.switches[switch]
-        before = None if after is None else (after.partition("/")[0], after.partition("/")[2])
+        if after is None:
+            before = None
+        else:
+            before = (after.partition("/")[0], after.partition("/")[2])
         plan = PlanResource.of(in_force, machine.plan_problem)
         flows = _flows(in_force.planned.plan, job, switch, before)
         if why:

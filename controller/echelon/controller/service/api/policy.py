@@ -93,7 +93,8 @@ def routes() -> "APIRouter":
         rehearse: Rehearse = False,
     ) -> PolicyResource | Response:
         """Choose the policy. The choice survives restarts; the next plan is made by it."""
-        leader, make = service.leader, _choice(setting)
+        leader = service.leader
+        make = _choice(setting)
         if rehearse:
             return await rehearsed(leader, make)
         return await leader.ask(make, lambda answer: PolicyResource.of(answer.value))

@@ -31,7 +31,10 @@ def answer(
     A long answer goes in pieces, so that writing one does not block the event loop: a plan may have
     a hundred thousand flows, and the sessions to the switches live on the same loop.
     """
-    given: Iterable[BaseModel] = getattr(resource, field) if items is None else items
+    if items is None:
+        given: Iterable[BaseModel] = getattr(resource, field)
+    else:
+        given = items
     return StreamingResponse(_pieces(resource, field, given), media_type="application/json")
 
 

@@ -85,7 +85,10 @@ class ApiServer:
         Raise `ListenError` for the address, `DocumentError` for a certificate, key or authority.
         """
         self._settings = settings
-        self._tls = None if settings.tls is None else server_context(settings.tls)
+        if settings.tls is None:
+            self._tls = None
+        else:
+            self._tls = server_context(settings.tls)
         config = uvicorn.Config(
             app,
             http="h11",
@@ -115,9 +118,9 @@ class ApiServer:
     @property
     def port(self) -> int | None:
         """The TCP port; None: a Unix socket."""
-        return (
-            None if self._settings.listen.path is not None else int(self._socket.getsockname()[1])
-        )
+        if self._settings.listen.path is not None:
+            return None
+        return int(self._socket.getsockname()[1])
 
     async def serve(self) -> None:
         """Answer requests until `stop`. Return when those under way are answered, `drain_s` seconds
@@ -239,11 +242,9 @@ def _check_readable(path: Path) -> None:
 
 def _bind(listen: ListenAddress, mode: int) -> socket.socket:
     try:
-        return (
-            _bind_unix(listen.path, mode)
-            if listen.path is not None
-            else _bind_tcp(listen.host or "", listen.port)
-        )
+        if listen.path is not None:
+            return _bind_unix(listen.path, mode)
+        return _bind_tcp(listen.host or "", listen.port)
     except OSError as error:
         hint = {
             errno.EADDRINUSE: "stop what listens there, or choose another",

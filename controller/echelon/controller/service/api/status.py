@@ -150,8 +150,13 @@ def _problems(service: "ControllerService") -> Sequence[str]:
     if leader is None:
         if service.beginning is not None or service.problem is not None:
             return [service.beginning or service.problem or ""]
-        return [] if service.leader_url is not None else ["no controller leads"]
-    problems = [] if leader.store_problem is None else [leader.store_problem]
+        if service.leader_url is not None:
+            return []
+        return ["no controller leads"]
+    if leader.store_problem is None:
+        problems = []
+    else:
+        problems = [leader.store_problem]
     if leader.machine.in_force is None:
         problems.append(leader.machine.plan_problem or "there is no plan yet")
     return problems

@@ -223,7 +223,8 @@ def uses(before: Mapping[str, SwitchQueues], now: Mapping[str, SwitchQueues]) ->
         for use in seen.queues:
             ports.setdefault(use.port, []).append(use)
         for port, used in ports.items():
-            bits, drops = [0.0] * LEVELS, 0.0
+            bits = [0.0] * LEVELS
+            drops = 0.0
             for use in used:
                 old = earlier.get((port, use.queue))
                 # A switch that was restarted has counted from zero again.
@@ -286,7 +287,8 @@ def routes() -> "APIRouter":
     @made.get("/switches/{name}/difference", responses=errors(404))
     async def show_difference(service: TheService, name: str) -> SwitchDifference:
         """Read the switch and return what would be written to it; write nothing."""
-        connection, intent = service.leader.switches[name], service.in_force.planned.intents[name]
+        connection = service.leader.switches[name]
+        intent = service.in_force.planned.intents[name]
         try:
             found = await connection.difference(intent)
         except SouthboundError as error:

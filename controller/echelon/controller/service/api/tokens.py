@@ -178,7 +178,10 @@ class Tokens:
 
 
 def _principal(spec: TokenSpec) -> Principal:
-    only_jobs = None if spec.only_jobs is None else frozenset(spec.only_jobs)
+    if spec.only_jobs is None:
+        only_jobs = None
+    else:
+        only_jobs = frozenset(spec.only_jobs)
     return Principal(spec.name, spec.role, spec.limits, only_jobs)
 
 
@@ -260,7 +263,10 @@ def new_token(name: str, role: Role, only_jobs: Sequence[str] = ()) -> NewToken:
     spec = parse_document(
         TokenSpec, {"name": name, "role": role, "sha256": digest(token), **limit}, "token"
     )
-    jobs = f", only_jobs: [{', '.join(only_jobs)}]" if only_jobs else ""
+    if only_jobs:
+        jobs = f", only_jobs: [{', '.join(only_jobs)}]"
+    else:
+        jobs = ""
     return NewToken(
         token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"{jobs}}}\n'
     )

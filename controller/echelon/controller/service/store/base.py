@@ -380,10 +380,12 @@ class GroupCommit:
         one.
         """
         group = [self._waiting.popleft()]
-        count, size_bytes = group[0].changes.count, group[0].changes.size_bytes
+        count = group[0].changes.count
+        size_bytes = group[0].changes.size_bytes
         while self._waiting and self._waiting[0].leadership is group[0].leadership:
             candidate = self._waiting[0].changes
-            count, size_bytes = count + candidate.count, size_bytes + candidate.size_bytes
+            count = count + candidate.count
+            size_bytes = size_bytes + candidate.size_bytes
             if count > self._limits.count or size_bytes > self._limits.size_bytes:
                 break
             group.append(self._waiting.popleft())

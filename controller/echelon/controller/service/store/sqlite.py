@@ -512,7 +512,8 @@ class _File:
         return term
 
     def resign(self) -> None:
-        term, self._term = self._term, 0
+        term = self._term
+        self._term = 0
         with self._errors(), self._transaction():
             self._sql("UPDATE leadership SET id = NULL, url = NULL WHERE term = ?", term)
 

@@ -21,7 +21,9 @@ def next_hop(fabric: Fabric, switch: str, host: str) -> str | None:
     """Return the next hop from a switch to a host by its address: hosts take the shortest ways in
     turn. None: there is no way."""
     hops = fabric.next_hops[switch, host]
-    return hops[_numbers(tuple(fabric.hosts))[host] % len(hops)] if hops else None
+    if hops:
+        return hops[_numbers(tuple(fabric.hosts))[host] % len(hops)]
+    return None
 
 
 class Addressed(Hashed):

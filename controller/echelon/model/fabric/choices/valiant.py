@@ -27,10 +27,12 @@ class Valiant(Hashed):
         if len(ends) > 2 or len(direct) == 3:
             return direct
         shortest = fabric.shortest_paths
-        first, last = direct[1], direct[-2]
+        first = direct[1]
+        last = direct[-2]
         for step in range(len(shortest.edges)):
             over = shortest.edges[(number + step) % len(shortest.edges)]
-            there, on = shortest.between(first, over), shortest.between(over, last)
+            there = shortest.between(first, over)
+            on = shortest.between(over, last)
             if there and on:
                 way = (*there[number % len(there)], *on[number % len(on)][1:])
                 if len({*way}) == len(way) and over not in (first, last):

@@ -293,7 +293,8 @@ def bucketed_all_reduce(
         series(*reduced[fresh:], *reduced[:fresh]),
     )
     slack_s = forward_s + backward_s / buckets
-    stale_flows, fresh_flows = parallel(*reduced[fresh:]).flows, parallel(*reduced[:fresh]).flows
+    stale_flows = parallel(*reduced[fresh:]).flows
+    fresh_flows = parallel(*reduced[:fresh]).flows
     return graph.graph(
         *(
             [EchelonFlow("stale", stale_flows, (slack_s,) * len(stale_flows))]

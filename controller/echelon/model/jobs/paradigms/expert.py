@@ -118,7 +118,10 @@ class Expert(RankedParadigm):
     def rank_steps(self, ranks: int) -> int:
         groups = ranks // self.group
         exchanged = 4 * self.layers * ranks * self.group
-        summed = ALL_REDUCES[self.collective].step_count(groups, self.group) if groups > 1 else 0
+        if groups > 1:
+            summed = ALL_REDUCES[self.collective].step_count(groups, self.group)
+        else:
+            summed = 0
         return 4 * self.layers * ranks + exchanged + summed
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
@@ -142,9 +145,10 @@ class Expert(RankedParadigm):
             suffix = f"{direction}-l{number}"
             times = 1 if direction == "forward" else BACKWARD
             # Backward, gradients of results go to the experts, and those of tokens come back.
-            matrices = (
-                (to_experts, from_experts) if direction == "forward" else (from_experts, to_experts)
-            )
+            if direction == "forward":
+                matrices = (to_experts, from_experts)
+            else:
+                matrices = (from_experts, to_experts)
 
             def experts(place: int, rank: str) -> Block:
                 lasts_s = times * self.expert * self.group * shares[(place - 1) % self.group]

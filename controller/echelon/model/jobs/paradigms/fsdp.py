@@ -118,11 +118,10 @@ class Fsdp(RankedParadigm):
         passes = [(*each, batch) for batch in range(1, self.micro_batches + 1) for each in once]
         works = [self._work(ranks, *each) for each in passes]
         # The gradients of micro-batches add up where they are not sharded.
-        scattered = (
-            passes[-self.layers :]
-            if self.zero == 1
-            else [each for each in passes if each[0] == "backward"]
-        )
+        if self.zero == 1:
+            scattered = passes[-self.layers :]
+        else:
+            scattered = [each for each in passes if each[0] == "backward"]
         scatters = [
             self._shared(
                 "scatter", "reduce-scatter", ranks, self.gradients or self.parameters, layer, batch
@@ -165,7 +164,9 @@ class Fsdp(RankedParadigm):
         ).nodes()
 
     def _suffix(self, batch: int) -> str:
-        return f"-m{batch}" if self.micro_batches > 1 and batch else ""
+        if self.micro_batches > 1 and batch:
+            return f"-m{batch}"
+        return ""
 
     def _work(self, ranks: Sequence[str], direction: str, layer: int, batch: int) -> Block:
         lasts_s = value_of(self.forward if direction == "forward" else self.backward, layer - 1)

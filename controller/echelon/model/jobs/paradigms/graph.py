@@ -85,7 +85,10 @@ class Node(Section):
     def _check_kind(self) -> Self:
         given = [key for key in KINDS if getattr(self, key) is not None]
         if len(given) != 1:
-            which = f"has {' and '.join(given)}" if given else "does nothing"
+            if given:
+                which = f"has {' and '.join(given)}"
+            else:
+                which = "does nothing"
             raise problem(f"{which} (give one of {', '.join(KINDS)})", code="conflicting-key")
         (kind,) = given
         for key in sorted(frozenset[str]().union(*KEYS.values()) - KEYS[kind]):
@@ -111,7 +114,10 @@ class Node(Section):
         if self.send is not None:
             src, dst = map(str, self.send)
             return Flow(self.name, src, dst, self.bytes or 1, self.after, self.micro_batch)
-        ranks = groups[self.group] if isinstance(self.group, str) else self.group or ()
+        if isinstance(self.group, str):
+            ranks = groups[self.group]
+        else:
+            ranks = self.group or ()
         return CollectiveStep(
             self.name,
             str(self.collective),
@@ -188,7 +194,10 @@ class Graph(RankedParadigm):
             if node.matrix is not None:
                 steps += len(node.matrix) ** 2
             elif node.collective is not None:
-                group = self.groups[node.group] if isinstance(node.group, str) else node.group or ()
+                if isinstance(node.group, str):
+                    group = self.groups[node.group]
+                else:
+                    group = node.group or ()
                 kinds[node.collective, node.algorithm, len(group), node.steps == "rounds"] += 1
         for (operation, name, size, rounds), times in kinds.items():
             algorithms = OPERATIONS[operation]

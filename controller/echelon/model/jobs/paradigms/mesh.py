@@ -133,14 +133,13 @@ class MeshOfRanks(RankedParadigm):
     def _check_schedule(self) -> Self:
         schedule = SCHEDULES[self.schedule]
         if schedule.chunked != (self.chunks is not None):
-            reason = (
-                "is missing (give how many parts of the model a stage has)"
-                if schedule.chunked
-                else (
+            if schedule.chunked:
+                reason = "is missing (give how many parts of the model a stage has)"
+            else:
+                reason = (
                     f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule:"
                     " interleaved')"
                 )
-            )
             raise problem(
                 reason, "chunks", code="missing-key" if schedule.chunked else "conflicting-key"
             )
@@ -204,7 +203,10 @@ class MeshOfRanks(RankedParadigm):
             "parameters",
         ):
             value = getattr(self, key)
-            wanted = self.pipeline - 1 if key == "activation" else self.pipeline
+            if key == "activation":
+                wanted = self.pipeline - 1
+            else:
+                wanted = self.pipeline
             if isinstance(value, tuple) and len(value) != wanted:
                 of = "stage boundaries" if key == "activation" else "stages"
                 raise problem(
@@ -239,11 +241,16 @@ class MeshOfRanks(RankedParadigm):
     def sizes(self) -> tuple[Fraction, ...]:
         """Return the relative size of each micro-batch."""
         many = self.micro_batches
-        return many if isinstance(many, tuple) else (Fraction(1),) * many
+        if isinstance(many, tuple):
+            return many
+        return (Fraction(1),) * many
 
     def rank_steps(self, ranks: int) -> int:
         layers = self._layers(range(self.tensor))
-        directions = 3 if SCHEDULES[self.schedule].splits_backward else 2
+        if SCHEDULES[self.schedule].splits_backward:
+            directions = 3
+        else:
+            directions = 2
         stages = self.data * self.pipeline
         passes = directions * stages * (self.chunks or 1) * len(self.sizes)
         sums = (self.chunks or 1) * self.buckets
@@ -328,7 +335,10 @@ class MeshOfRanks(RankedParadigm):
                 )
             )
 
-        operation = "all-reduce" if self.parameters is None else "reduce-scatter"
+        if self.parameters is None:
+            operation = "all-reduce"
+        else:
+            operation = "reduce-scatter"
         rows = [
             parallel(
                 over("gradient", operation, across, self.gradient, bucket),
@@ -351,7 +361,8 @@ class MeshOfRanks(RankedParadigm):
         ``activation-s1-d1-m2-t1`` what its first rank sends to the next stage,
         ``gradient-s2-d1-m2-t1`` what it sends back.
         """
-        workers, chunks = self.pipeline, self.chunks or 1
+        workers = self.pipeline
+        chunks = self.chunks or 1
         stages = [self._layers(group) for group in groups]
         units: dict[Pass, Block] = {}
         last: dict[int, list[Block]] = {}
@@ -362,7 +373,10 @@ class MeshOfRanks(RankedParadigm):
             suffix = f"s{each.stage}-d{number + 1}-m{each.micro_batch}"
             lasts_s = share * self._lasts_s(each.direction, worker) / chunks
             size = self._size_bytes(share, worker)
-            shared = size if self.exchanged is None else max(1, round(share * self.exchanged))
+            if self.exchanged is None:
+                shared = size
+            else:
+                shared = max(1, round(share * self.exchanged))
             name = f"{each.direction}-{suffix}"
             if (
                 each.direction != "forward"
@@ -395,11 +409,12 @@ class MeshOfRanks(RankedParadigm):
                 or next_worker == worker
             ):
                 continue
-            what, size = (
-                ("activation", self._size_bytes(share, worker))
-                if each.direction == "forward"
-                else ("gradient", self._size_bytes(share, next_worker))
-            )
+            if each.direction == "forward":
+                what = "activation"
+                size = self._size_bytes(share, worker)
+            else:
+                what = "gradient"
+                size = self._size_bytes(share, next_worker)
             sent[each] = self._sent(
                 f"{what}-{suffix}", groups[worker], groups[next_worker], size, each.micro_batch
             )
@@ -408,28 +423,34 @@ class MeshOfRanks(RankedParadigm):
     def _sent(
         self, name: str, src: Sequence[str], dst: Sequence[str], size_bytes: int, micro_batch: int
     ) -> Block:
-        part = -(-size_bytes // self.tensor) if self.sequence_parallel else size_bytes
+        if self.sequence_parallel:
+            part = -(-size_bytes // self.tensor)
+        else:
+            part = size_bytes
         pairs = enumerate(zip(src, dst, strict=True), start=1)
         return parallel(*(flow(f"{name}-t{t}", *pair, part, micro_batch) for t, pair in pairs))
 
     def _size_bytes(self, share: Fraction, worker: int) -> int:
         """Return the activations that leave a worker; behind the last one, those that enter it."""
-        place = min(worker, len(self.activation) - 1) if isinstance(self.activation, tuple) else 0
+        if isinstance(self.activation, tuple):
+            place = min(worker, len(self.activation) - 1)
+        else:
+            place = 0
         return max(1, round(share * value_of(self.activation, place)))
 
     def _lasts_s(self, direction: str, worker: int) -> Fraction:
         if direction == "forward":
             return value_of(self.forward, worker)
-        return self._weights_s(worker) if direction == "weights" else self._backward_s(worker)
+        if direction == "weights":
+            return self._weights_s(worker)
+        return self._backward_s(worker)
 
     def _weights_s(self, worker: int) -> Fraction:
         if not SCHEDULES[self.schedule].splits_backward:
             return Fraction(0)
-        return (
-            value_of(self.backward, worker) / 2
-            if self.weights is None
-            else value_of(self.weights, worker)
-        )
+        if self.weights is None:
+            return value_of(self.backward, worker) / 2
+        return value_of(self.weights, worker)
 
     def _backward_s(self, worker: int) -> Fraction:
         return value_of(self.backward, worker) - self._weights_s(worker)

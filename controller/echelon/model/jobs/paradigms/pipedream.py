@@ -102,7 +102,8 @@ class PipeDream(RankedParadigm):
             check_collective(self.collective, workers, False)
 
     def rank_steps(self, ranks: int) -> int:
-        algorithm, replicas = ALL_REDUCES[self.collective], self._replicas(ranks)
+        algorithm = ALL_REDUCES[self.collective]
+        replicas = self._replicas(ranks)
         sums = (
             algorithm.step_count(each, -(-self.mini_batches // each))
             for each in replicas
@@ -128,4 +129,6 @@ class PipeDream(RankedParadigm):
         return one_f_one_b_rr(stages, self.mini_batches, self.collective).nodes()
 
     def _replicas(self, ranks: int) -> tuple[int, ...]:
-        return (1,) * ranks if self.replicas is None else self.replicas
+        if self.replicas is None:
+            return (1,) * ranks
+        return self.replicas

@@ -120,7 +120,9 @@ class TensorLayers:
                 else:
                     yield shared(f"{unit}-sum", "all-reduce")
 
-        return work(name, duration_s) if len(self.group) == 1 else series(*blocks())
+        if len(self.group) == 1:
+            return work(name, duration_s)
+        return series(*blocks())
 
 
 class Tensor(RankedParadigm):

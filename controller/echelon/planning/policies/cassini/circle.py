@@ -164,11 +164,13 @@ def _best(demands: Sequence[Sequence[float]], others: Sequence[float]) -> int:
     smallest.
     """
     beyond = [at - 1 for at in others]
-    best, least = 0, math.inf
+    best = 0
+    least = math.inf
     for steps, demand in enumerate(demands):
         excess = sum(above for above in map(add, demand, beyond) if above > 0)
         if excess < least - _TINY:
-            best, least = steps, excess
+            best = steps
+            least = excess
             if excess < _TINY:
                 break
     return best

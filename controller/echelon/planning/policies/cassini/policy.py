@@ -53,7 +53,10 @@ class Cassini:
         """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        chosen = self.Parameters() if parameters is None else parameters
+        if parameters is None:
+            chosen = self.Parameters()
+        else:
+            chosen = parameters
         self._enforce = chosen.enforce
         self._stretch = 1 + Fraction(chosen.margin).limit_denominator(10**6)
         self._paths = FlowPaths()
@@ -78,7 +81,10 @@ class Cassini:
                 default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
                 shifts_s=by_hosts,
             )
-        late = shifts_s if self._enforce == "windows" else dict.fromkeys(shifts_s, Fraction(0))
+        if self._enforce == "windows":
+            late = shifts_s
+        else:
+            late = dict.fromkeys(shifts_s, Fraction(0))
         return Plan.of_jobs(
             self.name,
             self._windows.update(

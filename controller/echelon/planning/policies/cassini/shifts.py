@@ -105,7 +105,8 @@ def profiles(
         span = alone.flows[flow.name]
         if span.finish is None or span.finish <= span.start:
             continue
-        begin_s, end_s = span.start - alone.start, span.finish - alone.start
+        begin_s = span.start - alone.start
+        end_s = span.finish - alone.start
         for link in links_of(paths[flow.name]):
             share = flow.size_bytes / (end_s - begin_s) / capacities[link]
             bursts[link].append(Communication(begin_s, end_s, share))

@@ -54,7 +54,8 @@ def compress(
         order = random_order(jobs, edges, random)
         weight, blocks = best_cut(order, edges, levels)
         if weight > most:
-            most, best = weight, blocks
+            most = weight
+            best = blocks
     return {job: level for level, block in enumerate(best) for job in block}
 
 
@@ -94,13 +95,15 @@ def best_cut(order: Sequence[str], edges: Edges, levels: int) -> tuple[Fraction,
     for (above, below), weight in edges.items():
         from_first[place[above] + 1][place[below] + 1] = weight
     for j in range(1, count + 1):
-        row, before = from_first[j], from_first[j - 1]
+        row = from_first[j]
+        before = from_first[j - 1]
         for i in range(1, count + 1):
             row[i] += before[i] + row[i - 1] - before[i - 1]
     best = [Fraction(0)] * (count + 1)
     cuts: list[list[int]] = []
     for _ in range(1, min(levels, count)):
-        following, chosen = [Fraction(0)] * (count + 1), [0] * (count + 1)
+        following = [Fraction(0)] * (count + 1)
+        chosen = [0] * (count + 1)
         for i in range(1, count + 1):
             chosen[i] = max(range(i), key=lambda j: best[j] + from_first[j][i] - from_first[j][j])
             j = chosen[i]

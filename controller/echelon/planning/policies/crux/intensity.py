@@ -46,7 +46,9 @@ class Load:
     @property
     def intensity(self) -> Fraction:
         """Return W / t; 0 for a job that does not communicate, which needs no priority."""
-        return self.work / self.communicate_s if self.communicate_s else Fraction(0)
+        if self.communicate_s:
+            return self.work / self.communicate_s
+        return Fraction(0)
 
 
 def load_of(

@@ -51,7 +51,10 @@ class Crux:
         """Number of random orders that compression tries."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        self._chosen = self.Parameters() if parameters is None else parameters
+        if parameters is None:
+            self._chosen = self.Parameters()
+        else:
+            self._chosen = parameters
         self._capacities: Mapping[Link, Fraction] = {}
         self._order: Sequence[str] = ()
         self._routes = LeastCongested()

@@ -54,7 +54,10 @@ def transmitting(first: Loop, second: Loop) -> tuple[float, float]:
     """
     for iteration in range(MOST_ITERATIONS):
         # Times that differ by rounding only are the same phase.
-        phase = round(now_s / period_s % 1, 9) % 1 if period_s else 0.0
+        if period_s:
+            phase = round(now_s / period_s % 1, 9) % 1
+        else:
+            phase = 0.0
         if phase in seen:
             break
         seen[phase] = iteration, now_s
@@ -70,7 +73,8 @@ def _finish_s(start_s: float, first: Loop, second: Loop) -> float:
     job began.
     """
     tiny_s = 1e-9 * (first.period_s + second.period_s)
-    at_s, left_s = start_s + second.communicate_after_s, second.communicate_s
+    at_s = start_s + second.communicate_after_s
+    left_s = second.communicate_s
     period_s = first.period_s
     while left_s > tiny_s and period_s:
         begin_s = (at_s + tiny_s) // period_s * period_s
@@ -79,7 +83,10 @@ def _finish_s(start_s: float, first: Loop, second: Loop) -> float:
         if taken_from_s - tiny_s <= at_s < taken_to_s - tiny_s:
             at_s = taken_to_s
             continue
-        free_to_s = taken_from_s if at_s < taken_from_s else taken_from_s + period_s
+        if at_s < taken_from_s:
+            free_to_s = taken_from_s
+        else:
+            free_to_s = taken_from_s + period_s
         used_s = min(left_s, free_to_s - at_s)
         left_s -= used_s
         at_s += used_s
@@ -92,7 +99,8 @@ def factor(job: Loop, reference: Loop) -> float:
     """
     job_first, reference_second = transmitting(job, reference)
     reference_first, job_second = transmitting(reference, job)
-    gain, cost = job_first - job_second, reference_first - reference_second
+    gain = job_first - job_second
+    cost = reference_first - reference_second
     return gain / cost if cost > 0 else 1.0
 
 

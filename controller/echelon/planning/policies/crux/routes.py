@@ -78,11 +78,9 @@ def _intensity(job: Job, demand: _Demand, capacities: Mapping[Link, Fraction]) -
             for link in links_of(path):
                 busy_s[link] += Fraction(size_bytes, len(paths)) / capacities[link]
     most_s = max(busy_s.values(), default=Fraction(0))
-    return (
-        sum((unit.duration_s for unit in job.computes), Fraction(0)) / most_s
-        if most_s
-        else Fraction(0)
-    )
+    if most_s:
+        return sum((unit.duration_s for unit in job.computes), Fraction(0)) / most_s
+    return Fraction(0)
 
 
 def _place(

@@ -130,7 +130,9 @@ RULES: Mapping[str, Rule] = {
 
 def order_named(name: str) -> Order:
     """Return a new order: of a rule, or one of `ORDERS`."""
-    return Blended(RULES[name]) if name in RULES else ORDERS[name]()
+    if name in RULES:
+        return Blended(RULES[name])
+    return ORDERS[name]()
 
 
 ALONE = CandidatePlan("memory")

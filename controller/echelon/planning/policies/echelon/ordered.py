@@ -158,11 +158,9 @@ class Ordered:
     def _grain_s(self, job: str) -> Fraction:
         """Return the shortest time for which an order that counts the bytes left is valid."""
         levels = self._levels[job]
-        return (
-            levels.relative.unit_s / GRAINS_OF_UNIT
-            if levels.left and levels.relative is not None
-            else Fraction(0)
-        )
+        if levels.left and levels.relative is not None:
+            return levels.relative.unit_s / GRAINS_OF_UNIT
+        return Fraction(0)
 
     def _deadline(self, flow: ActiveFlow) -> Deadline:
         assert self._plan is not None
@@ -217,7 +215,10 @@ def _ranked(
     due_s = {
         name: of.latest_s if levels.latest else of.offset_s + of.slack_s for name, of in due.items()
     }
-    shifts = _left_shifts(job, paths, due_s, levels, capacities) if levels.left else {}
+    if levels.left:
+        shifts = _left_shifts(job, paths, due_s, levels, capacities)
+    else:
+        shifts = {}
 
     def ranking(flow: str) -> Ranking:
         if flow not in due:

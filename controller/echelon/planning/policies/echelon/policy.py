@@ -92,9 +92,15 @@ class Echelon:
             return self
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        chosen = self.Parameters() if parameters is None else parameters
+        if parameters is None:
+            chosen = self.Parameters()
+        else:
+            chosen = parameters
         self._parameters = chosen
-        rule = AT_ONCE.rule if chosen.order == "left" else chosen.order
+        if chosen.order == "left":
+            rule = AT_ONCE.rule
+        else:
+            rule = chosen.order
         self._at_once = CandidatePlan(rule, paths=chosen.paths, shifted=chosen.shifts == "cassini")
         self._chosen = ChosenByFabric()
         self._links = Kept(_links)
@@ -165,7 +171,9 @@ class Echelon:
             if group not in found and group.isdisjoint(gone)
         ]
         self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
-        self._planners, self._of_job, self._places = planners, of_job, places
+        self._planners = planners
+        self._of_job = of_job
+        self._places = places
         self._kept = kept
         return made.plan(self.name, [job.name for job in jobs])
 
@@ -173,14 +181,18 @@ class Echelon:
         """Return the plan after all searches. Raises as `plan`."""
         plan = self.plan(jobs, fabric)
         given = self._parameters.phases == "given"
-        starts_s = {job.name: float(job.start_s) for job in jobs} if given else {}
+        if given:
+            starts_s = {job.name: float(job.start_s) for job in jobs}
+        else:
+            starts_s = {}
         searches = self.searches(jobs, fabric, starts_s=starts_s)
         steps = {job.name: len(job.computes) + len(job.flows) for job in jobs}
         # A step costs the more, the more flows there are beside it.
         costs = {
             search.group: sum(map(steps.__getitem__, search.group)) ** 2 for search in searches
         }
-        whole, done = sum(costs.values()), 0
+        whole = sum(costs.values())
+        done = 0
         # The longest first, because its pace tells most about the rest.
         for search in sorted(searches, key=lambda search: -costs[search.group]):
             if isinstance(search, PlanSearch):
@@ -281,7 +293,9 @@ class Echelon:
         self._found[group] = GroupPlan(found.before or self._at_once, found.choice)
         tried = found.choice.tried if found.choice else ()
         left = tuple(one for one in tried if one.candidate != found.candidate)
-        return Choice(left[0], left) if left and left[0].slowdowns else None
+        if left and left[0].slowdowns:
+            return Choice(left[0], left)
+        return None
 
     @property
     def choices(self) -> Mapping[Group, GroupPlan[CandidatePlan]]:
@@ -320,10 +334,8 @@ class Echelon:
         }
         self._places, self._found, self._groups = places, found, tuple(found)
         for one in document.get("carried", ()):
-            plan, group = (
-                CandidatePlan.of_document(one),
-                one["jobs"] and frozenset(map(str, one["jobs"])),
-            )
+            plan = CandidatePlan.of_document(one)
+            group = one["jobs"] and frozenset(map(str, one["jobs"]))
             planner = plan.planner()
             if (carried := carried_by(planner)) is not None:
                 carried.take(one["by"])
@@ -512,6 +524,7 @@ def _first_of(sets: tuple[frozenset[Link], ...]) -> tuple[int, ...]:
     for number, of_set in enumerate(sets):
         first.append(number)
         for link in of_set:
-            mine, other = root(number), root(user.setdefault(link, number))
+            mine = root(number)
+            other = root(user.setdefault(link, number))
             first[max(mine, other)] = min(mine, other)
     return tuple(map(root, range(len(first))))

@@ -165,7 +165,8 @@ class PlanSearch:
         self._weights = [draw.weight for draw in draws]
         found: dict[CandidatePlan, list[list[float]]] = {}
         remaining = list(candidates)
-        simulations, simulated_so_far = _simulations(len(candidates), len(draws) - 1), 0
+        simulations = _simulations(len(candidates), len(draws) - 1)
+        simulated_so_far = 0
         self.report(0)
         for number, draw in enumerate(draws):
             if number == 1:
@@ -191,7 +192,8 @@ class PlanSearch:
 
     def _alone_s(self, job: Job, draws: Sequence[Unknowns]) -> list[float]:
         """Return the time of an iteration of a job that has the network to itself, in each draw."""
-        runs, at = _Runs([job], self._fabric), self._jobs.index(job)
+        runs = _Runs([job], self._fabric)
+        at = self._jobs.index(job)
         plan = ALONE.planner().plan([job], self._fabric)
         out = []
         for draw in draws:
@@ -402,7 +404,10 @@ class _Runs:
             _scaled(*each)
             for each in zip(self.jobs, starts_s, compute_scale, size_scale, strict=True)
         ]
-        until: Literal["all-done"] | Fraction = "all-done" if end_s is None else Fraction(end_s)
+        if end_s is None:
+            until: Literal["all-done"] | Fraction = "all-done"
+        else:
+            until = Fraction(end_s)
         found = simulate(
             jobs, self._fabric, _Made(plan), iterations, until=until, windows=Windows()
         )
@@ -427,7 +432,8 @@ class _Runs:
 
 
 def _scaled(job: Job, start_s: float, compute_scale: float, size_scale: float) -> Job:
-    computing, sizes = Fraction(compute_scale), Fraction(size_scale)
+    computing = Fraction(compute_scale)
+    sizes = Fraction(size_scale)
     return replace(
         job,
         start_s=Fraction(start_s),

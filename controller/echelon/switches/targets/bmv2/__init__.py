@@ -76,11 +76,9 @@ class Bmv2Launcher(ExecutableLauncher):
 
 def _missing() -> str | None:
     """Return what is missing to speak with BMv2's Thrift server, and how to install it."""
-    return (
-        None
-        if find_spec("thriftpy2")
-        else "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
-    )
+    if find_spec("thriftpy2"):
+        return None
+    return "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
 
 
 def _depth_packets(place: Place, frame_bytes: int) -> int:

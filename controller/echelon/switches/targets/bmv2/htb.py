@@ -113,15 +113,15 @@ def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
     by_queue = {setting.queue: setting for setting in settings}
     _check(by_queue, settings, port)
     quanta = _quanta(settings, port.frame_bytes)
-    least, most = _least_rate(port), whole_bytes(port.rate_bps)
+    least = _least_rate(port)
+    most = whole_bytes(port.rate_bps)
     leaves = []
     for queue in range(QUEUES):
         setting = by_queue[queue]
-        maximum = (
-            port.rate_bps
-            if setting.max_rate_bps is None
-            else min(setting.max_rate_bps, port.rate_bps)
-        )
+        if setting.max_rate_bps is None:
+            maximum = port.rate_bps
+        else:
+            maximum = min(setting.max_rate_bps, port.rate_bps)
         leaves.append(
             Leaf(
                 rate_bps=max(least, whole_bytes(setting.min_rate_bps)),
@@ -141,7 +141,8 @@ def _quanta(settings: Sequence[QueueSetting], frame_bytes: int) -> dict[int, int
     out: dict[int, int] = {}
     for level in {setting.level for setting in settings}:
         weights = {setting.queue: setting.weight for setting in settings if setting.level == level}
-        lightest, heaviest = min(weights.values()), max(weights.values())
+        lightest = min(weights.values())
+        heaviest = max(weights.values())
         if heaviest > MOST_FRAMES * lightest:
             # Round to weights that the tree can be read back as.
             lightest = MAX_WEIGHT // MOST_FRAMES
@@ -187,7 +188,8 @@ def settings_of(tree: HtbTree, number: int, port: Port) -> tuple[QueueSetting, .
     Where several settings make the same tree, return those with the smallest weights and the fewest
     rates.
     """
-    least, most = _least_rate(port), whole_bytes(port.rate_bps)
+    least = _least_rate(port)
+    most = whole_bytes(port.rate_bps)
     weights = _weights([(leaf.prio, leaf.quantum_bytes) for leaf in tree.leaves], port.frame_bytes)
     settings = tuple(
         QueueSetting(

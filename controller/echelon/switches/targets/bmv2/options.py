@@ -39,7 +39,10 @@ class ServerAddress:
     @classmethod
     def parse(cls, value: object) -> ServerAddress:
         """Read ``host:port``. Raise `PydanticCustomError`."""
-        found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+        if isinstance(value, str):
+            found = _ADDRESS.fullmatch(value)
+        else:
+            found = None
         if found is None or not 0 < int(found["port"]) < 1 << 16:
             raise problem(
                 f"{shown(value)} is not an address (write it as in 127.0.0.1:9090)",

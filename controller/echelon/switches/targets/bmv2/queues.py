@@ -113,7 +113,10 @@ class Bmv2Queues:
             else:
                 results.append(result)
         if refused:
-            more = f" (and {len(refused) - 1} more ports)" if len(refused) > 1 else ""
+            if len(refused) > 1:
+                more = f" (and {len(refused) - 1} more ports)"
+            else:
+                more = ""
             raise SouthboundError(f"{refused[0]}{more}")
         return results
 

@@ -78,7 +78,10 @@ class Shaper:
         """Open an interface: everything inside uses one netlink socket."""
         from pyroute2 import NetlinkError
 
-        where = "" if self._namespace is None else f" in namespace {self._namespace}"
+        if self._namespace is None:
+            where = ""
+        else:
+            where = f" in namespace {self._namespace}"
         try:
             with self._open() as netlink:
                 found = netlink.link_lookup(ifname=interface)
@@ -197,7 +200,8 @@ class ShapedInterface:
         self._netlink.tc(command, "htb", self._index, _leaf(queue), parent=_ROOT_CLASS, **shape)
 
     def _leaf_queue(self, command: str, queue: int, leaf: Leaf) -> None:
-        handle, limit = _leaf_queue_handle(queue), leaf.limit_packets
+        handle = _leaf_queue_handle(queue)
+        limit = leaf.limit_packets
         self._netlink.tc(command, "pfifo", self._index, handle, parent=_leaf(queue), limit=limit)
 
     def _tree(self, disciplines: list[Any]) -> HtbTree:
@@ -221,7 +225,8 @@ class ShapedInterface:
                     raise _DamagedError
                 rate_bps = rate
                 continue
-            queue, below = found["handle"] - _leaf(0), found["info"]
+            queue = found["handle"] - _leaf(0)
+            below = found["info"]
             if (
                 found["parent"] != _ROOT_CLASS
                 or below != _leaf_queue_handle(queue)

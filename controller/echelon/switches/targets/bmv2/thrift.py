@@ -74,7 +74,9 @@ def limit_queue(server: ServerAddress, port: int, queue: int, packets_per_s: int
 
 @contextmanager
 def _connected(server: ServerAddress) -> Iterator[Any]:
-    transports, protocols, core = _library("transport"), _library("protocol"), _library("thrift")
+    transports = _library("transport")
+    protocols = _library("protocol")
+    core = _library("thrift")
     # The accelerated protocol raises errors that have no common base.
     binary = _library("protocol.binary").TBinaryProtocol
     socket = transports.TSocket(

@@ -36,7 +36,10 @@ class SoftswitchLauncher(ExecutableLauncher):
             for port, rate_bps in place.rates_bps.items()
             for word in ("--port-rate", f"{port}={rate_bps}")
         ]
-        depth = [] if place.queue_bytes is None else ["--queue-depth", str(place.queue_bytes)]
+        if place.queue_bytes is None:
+            depth = []
+        else:
+            depth = ["--queue-depth", str(place.queue_bytes)]
         return [*rates, *depth]
 
 
@@ -57,7 +60,9 @@ class EmbeddedTarget(Target[O]):
 
     def virtual_fabric(self) -> VirtualFabricFactory | None:
         embedded = _embedded()
-        return None if embedded is None else cast("VirtualFabricFactory", embedded.VirtualTestbed)
+        if embedded is None:
+            return None
+        return cast("VirtualFabricFactory", embedded.VirtualTestbed)
 
     def virtual_packets_per_s(self) -> int:
         embedded = _embedded()

@@ -74,7 +74,8 @@ class GnmiQueues:
             updates = await self._connected().get(_EVERY_QUEUE)
         for update in updates:
             if update.path.last != "name":
-                port, queue = update.path["interface", "interface-id"], update.path["queue", "name"]
+                port = update.path["interface", "interface-id"]
+                queue = update.path["queue", "name"]
                 leaves[int(port), int(queue)][update.path.last] = int(update.value)
         return {
             (port, queue): QueueSetting(
